@@ -1,0 +1,53 @@
+"""Where tensors are computed: the only module that knows device names.
+
+Everything is stored and returned in the precision it was asked for; spectra are always computed in double precision,
+which Apple's GPUs lack, so those are never chosen on their own.
+"""
+
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from engine.errors import InputError
+
+SETTING = "BARE_WEIGHTS_DEVICE"
+CHOICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Device:
+    """What computes: a torch device name and a label for people, such as ``2 CPU threads``."""
+
+    name: str
+    label: str
+
+
+def compute_device(setting: str | None = None) -> Device:
+    """Return the device of this process: a CUDA GPU if torch sees one, else the CPU.
+
+    ``setting`` (default: the environment variable ``BARE_WEIGHTS_DEVICE``) forces ``cpu`` or ``cuda``.
+    Raises InputError for any other value, or when CUDA is asked for and absent.
+    """
+    asked = (setting or os.environ.get(SETTING) or "auto").strip().lower()
+    if asked not in CHOICES:
+        raise InputError(f"{SETTING} is {asked[:40]!r}; accepted are {', '.join(CHOICES)}.")
+    has_gpu = torch.cuda.is_available()
+    if asked == "cuda" and not has_gpu:
+        raise InputError(f"{SETTING} asks for cuda, but this torch sees no GPU; use cpu or install a CUDA build of torch.")
+    if has_gpu and asked != "cpu":
+        return Device("cuda", torch.cuda.get_device_name(0))
+    threads = torch.get_num_threads()
+    return Device("cpu", f"{threads} CPU thread{'s' if threads != 1 else ''}")
+
+
+def synchronize(device: Device) -> None:
+    """Wait until the device has finished what was queued, so that a clock reads something true."""
+    if device.name == "cuda":
+        torch.cuda.synchronize()
+
+
+def autocast(device: Device, enabled: bool = True):
+    """Return the bfloat16 autocast context of the device, or a context that does nothing."""
+    return torch.autocast(device.name, dtype=torch.bfloat16) if enabled else nullcontext()
