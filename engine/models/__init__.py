@@ -1,0 +1,1 @@
+"""Real checkpoints: which there are (catalog), how each family stores its heads (families), weights and whole models."""

@@ -1,6 +1,8 @@
-"""Train the bundled model, or go on with it, and write its folder, snapshots and card."""
+"""Train the bundled model, or go on with it; ``engine.models.training.export`` then writes what is shipped."""
 
 import argparse
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 from engine.models.training.loop import Recipe, train
@@ -20,8 +22,8 @@ def main() -> None:
     join = lambda texts: encode(tokenizer, "\n\n".join(texts.values()))  # noqa: E731
     held_out = read_books(options.text, held_out=True)
     tokenizer.save_pretrained(options.work / "tokenizer")
-    model = train(recipe, join(books), join(held_out), options.work)
-    model.save_pretrained(options.work / "model")
+    (options.work / "recipe.json").write_text(json.dumps(asdict(recipe)))
+    train(recipe, join(books), join(held_out), options.work)
 
 
 if __name__ == "__main__":

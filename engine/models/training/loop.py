@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -156,8 +156,3 @@ def resume(work: Path, model, optimizer) -> tuple[list[dict], int, float]:
     log = [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
     seconds = next((r["seconds"] for r in log if r["step"] == state["step"]), 0.0)
     return [r for r in log if r["step"] < state["step"]], state["step"], seconds
-
-
-def recipe_fields(recipe: Recipe) -> dict:
-    """Return the recipe as plain data for the model card."""
-    return asdict(recipe)

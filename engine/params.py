@@ -1,0 +1,46 @@
+"""One parameter object per lab: what a result depends on, and nothing else.
+
+An engine function declares the fields that it reads with ``@uses``. ``restrict`` puts every other field back to its
+default, so that the object that reaches the function, which is also its cache key, holds what can influence the result
+and no more: moving a slider that a function does not read never computes it again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number to read off, with what chance would give where there is such a thing."""
+
+    label: str
+    value: float
+    chance: float | None = None
+    digits: int = 1
+    unit: str = ""
+
+
+def uses(*names: str) -> Callable:
+    """Declare the fields of its parameter object that an engine function reads."""
+
+    def mark(function):
+        function.uses = names
+        return function
+
+    return mark
+
+
+def restrict(function: Callable, params):
+    """Return ``params`` with every field that ``function`` does not use at its default."""
+    unused = [f.name for f in fields(params) if f.name not in function.uses]
+    default = type(params)()
+    return replace(params, **{name: getattr(default, name) for name in unused})
+
+
+def frozen(values) -> np.ndarray:
+    """Return values (a tensor or array) as a read-only numpy array."""
+    array = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,207 @@
+"""What can be moved, how far, and its text form in the link.
+
+A control knows how to ``parse`` a link's text, ``clamp`` a value, ``write`` it back and ``draw`` itself. The first
+three are pure: ``parse(write(v)) == v`` for every value that ``clamp`` leaves as it is.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+SHOWN = 40
+
+
+class Unreadable(ValueError):
+    """The link's text is no value of this control; the message says what is accepted."""
+
+
+def quoted(raw: str) -> str:
+    """Return a visitor's text for a message: shortened, on one line, in quotes."""
+    line = "".join(c if c.isprintable() else "?" for c in raw[: SHOWN + 1])
+    return f"'{line[:SHOWN]}{'…' if len(line) > SHOWN else ''}'"
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number on a slider."""
+
+    label: str
+    low: int
+    high: int
+    step: int = 1
+
+    def parse(self, raw: str) -> int:
+        """Return the number; raise Unreadable if the text is none."""
+        text = raw.strip()
+        if len(text) > 12 or not text.lstrip("+-").isdecimal() or not text.isascii():
+            raise Unreadable("is not a whole number")
+        return int(text)
+
+    def clamp(self, value: int) -> int:
+        """Return the nearest value that the slider can take."""
+        value = min(max(value, self.low), self.high)
+        return self.low + round((value - self.low) / self.step) * self.step
+
+    @property
+    def accepted(self) -> str:
+        """The range in words."""
+        return f"{self.low} to {self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
+
+    def write(self, value: int) -> str:
+        """Return the value as the link holds it."""
+        return str(int(value))
+
+    def draw(self, key: str, value: int) -> int:
+        """Draw the slider; a range of one value is drawn switched off."""
+        if self.low >= self.high:
+            return st.slider(self.label, self.low, self.low + 1, self.low, disabled=True, key=f"{key}_only")
+        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A real number on a slider."""
+
+    label: str
+    low: float
+    high: float
+    step: float
+
+    def parse(self, raw: str) -> float:
+        """Return the number; raise Unreadable if the text is none, or not finite."""
+        try:
+            value = float(raw) if len(raw) <= 40 else math.nan
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise Unreadable("is not a number")
+        return value
+
+    def clamp(self, value: float) -> float:
+        """Return the nearest value that the slider can take."""
+        value = min(max(value, self.low), self.high)
+        return round(min(self.low + round((value - self.low) / self.step) * self.step, self.high), 10)
+
+    @property
+    def accepted(self) -> str:
+        """The range in words."""
+        return f"{self.low:g} to {self.high:g} in steps of {self.step:g}"
+
+    def write(self, value: float) -> str:
+        """Return the value as the link holds it."""
+        return f"{round(float(value), 10):.12g}"
+
+    def draw(self, key: str, value: float) -> float:
+        """Draw the slider."""
+        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few; ``options`` maps what the link and the page call it (short ASCII, never renamed) to a word beneath."""
+
+    label: str
+    options: dict[str, str]
+
+    def parse(self, raw: str) -> str:
+        """Return the option; raise Unreadable if there is none of that name."""
+        if raw not in self.options:
+            raise Unreadable("is not an option")
+        return raw
+
+    def clamp(self, value: str) -> str:
+        """Return the value: every option is acceptable."""
+        return value
+
+    @property
+    def accepted(self) -> str:
+        """The options in words."""
+        return ", ".join(self.options)
+
+    def write(self, value: str) -> str:
+        """Return the value as the link holds it."""
+        return value
+
+    def draw(self, key: str, value: str) -> str:
+        """Draw the options side by side."""
+        shown = list(self.options)
+        captions = list(self.options.values()) if any(self.options.values()) else None
+        chosen = st.radio(self.label, shown, shown.index(value), key=key, captions=captions, horizontal=True, bind="query-params")
+        return chosen if chosen is not None else value
+
+
+@dataclass(frozen=True)
+class Switch:
+    """On or off."""
+
+    label: str
+    accepted = "true, false"
+
+    def parse(self, raw: str) -> bool:
+        """Return the value; raise Unreadable for anything but true and false."""
+        if raw.lower() not in ("true", "false"):
+            raise Unreadable("is neither true nor false")
+        return raw.lower() == "true"
+
+    def clamp(self, value: bool) -> bool:
+        """Return the value."""
+        return value
+
+    def write(self, value: bool) -> str:
+        """Return the value as the link holds it."""
+        return str(bool(value)).lower()
+
+    def draw(self, key: str, value: bool) -> bool:
+        """Draw the switch."""
+        return st.toggle(self.label, value, key=key, bind="query-params")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of text of limited length."""
+
+    label: str
+    limit: int
+
+    def parse(self, raw: str) -> str:
+        """Return the text without control characters."""
+        return "".join(c if c.isprintable() else " " for c in raw)
+
+    def clamp(self, value: str) -> str:
+        """Return the text cut to the limit."""
+        return value[: self.limit]
+
+    @property
+    def accepted(self) -> str:
+        """The limit in words."""
+        return f"at most {self.limit} characters"
+
+    def write(self, value: str) -> str:
+        """Return the value as the link holds it."""
+        return self.parse(value)
+
+    def draw(self, key: str, value: str) -> str:
+        """Draw the text field."""
+        return st.text_input(self.label, value, max_chars=self.limit, key=key, bind="query-params")
+
+
+Control = Integer | Number | Choice | Switch | Text
+
+
+def within(control: Control, high: int | None) -> Control:
+    """Return the control with a new upper limit, as a chosen model sets it."""
+    return control if high is None else replace(control, high=high)
+
+
+def settle(control: Control, raw: str, default) -> tuple[str, str | None]:
+    """Return the text that the link should hold, and a sentence if that is not what it holds."""
+    try:
+        value = control.parse(raw)
+    except Unreadable as error:
+        used = control.write(control.clamp(default))
+        return used, f"{control.label}: {quoted(raw)} {error} (accepted: {control.accepted}); using {quoted(used)}."
+    good = control.clamp(value)
+    if good == value:
+        return control.write(value), None
+    return control.write(good), f"{control.label}: {quoted(raw)} is outside {control.accepted}; using {quoted(control.write(good))}."

@@ -1,0 +1,29 @@
+"""A question before the picture: choose, then see the picture, the number just computed, and why."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from engine.params import Number
+from pages.shared.data import Guess
+from pages.shared.panel import Panel
+
+
+def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Number]], picture: Callable[[object], None]) -> None:
+    """Ask one question; when a choice is made, draw ``picture(params)`` and give the answer.
+
+    The answer is the number ``asked.decides`` among ``number_of(params)``, computed at the guess's own setting.
+    """
+    st.markdown(f"**{asked.question}**")
+    labels = [label for label, _ in asked.choices]
+    chosen = st.pills(asked.question, labels, key=f"guess_{asked.id}", label_visibility="collapsed")
+    if chosen is None:
+        return
+    settled, _ = panel.settle(asked.setting)
+    params = panel.params_class(**{name: panel.controls[name].parse(raw) for name, raw in settled.items()})
+    number = number_of(params)[asked.decides]
+    answer = asked.answer(number.value)
+    beside = "" if number.chance is None else f" (chance: {number.chance:.{max(number.digits, 1)}f}{number.unit})"
+    said = f"**{answer}.** {number.label}: **{number.value:.{number.digits}f}{number.unit}**{beside}. {asked.why}"
+    (st.success if chosen == answer else st.info)(f"{'You saw it' if chosen == answer else 'Not quite'}: {said}")
+    picture(params)

@@ -1,0 +1,102 @@
+"""How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
+
+import string
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+
+import streamlit as st
+
+from pages.shared import data
+from pages.shared.panel import TAB, Panel, fresh_notes, link_of
+
+_CHIP = "_chip"
+
+
+def style(presenting: bool) -> None:
+    """Load the project's style sheet, and the projector's on top of it."""
+    st.html(data.ASSETS / "style.css")
+    if presenting:
+        st.html(data.ASSETS / "present.css")
+
+
+def open_lab(slug: str):
+    """Draw the title, the question and the place of the chip; return the lab's data."""
+    lab = data.lab(slug)
+    with st.container(key="lab_head", horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.markdown(f"## {lab.title}\n{lab.question}")
+        st.session_state[_CHIP] = st.empty()
+    if notes := fresh_notes():
+        st.warning("  \n".join(escaped(note) for note in notes))
+    return lab
+
+
+def close_lab(lab, panel: Panel, params) -> None:
+    """Draw the note, the presets and the share row, and fill in the chip: the end of every page."""
+    if not presenting():
+        _presets(lab, panel)
+        with st.container(key="prose_note"):
+            st.markdown(data.text(f"notes/{lab.slug}.md"))
+    _share(panel, params)
+    _fill_chip()
+
+
+def presenting() -> bool:
+    """Return whether the link asks for the projector's view, ``?present=1``."""
+    return st.query_params.get("present") == "1"
+
+
+def prose(text: str) -> None:
+    """Write a paragraph at reading width; nothing in the projector's view."""
+    if not presenting():
+        with st.container(key=f"prose_{abs(hash(text))}"):
+            st.markdown(text)
+
+
+def numbers(shown: Iterable) -> None:
+    """Draw numbers in a row, each with what chance would give beside it."""
+    shown = list(shown)
+    for column, number in zip(st.columns(len(shown)), shown, strict=True):
+        beside = None if number.chance is None else f"chance {number.chance:.{max(number.digits, 1)}f}{number.unit}"
+        column.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", beside, delta_color="off", delta_arrow="off")
+
+
+def tabs(panel: Panel) -> Mapping:
+    """Draw the page's tabs and return them by name; ``.open`` tells which one is to be computed."""
+    drawn = st.tabs(panel.tabs, key=TAB, bind="query-params", on_change="rerun", default=panel.tabs[0])
+    return dict(zip(panel.tabs, drawn, strict=True))
+
+
+@contextmanager
+def controls():
+    """Stand controls side by side above the picture; they wrap on a phone."""
+    with st.container(key="controls", horizontal=True, vertical_alignment="bottom"):
+        yield
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return "".join("\\" + c if c in string.punctuation else c for c in text)
+
+
+def _presets(lab, panel: Panel) -> None:
+    st.markdown("#### Worth opening")
+    for column, preset in zip(st.columns(len(lab.presets)), lab.presets, strict=True):
+        with column.container(border=True, height="stretch"):
+            st.button(preset.label, on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
+            st.caption(preset.look)
+
+
+def _share(panel: Panel, params) -> None:
+    from pages.shared.show import copy_link
+
+    with st.container(key="share", horizontal=True, vertical_alignment="center"):
+        copy_link(link_of(panel.write(params, st.session_state.get(TAB))))
+        st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
+
+
+def _fill_chip() -> None:
+    from engine.device import compute_device
+
+    seconds = st.session_state.get("_seconds")
+    took = "" if seconds is None else f" · last result {1000 * seconds:.0f} ms"
+    st.session_state.pop(_CHIP).markdown(f":gray-badge[{compute_device().label} · float64{took}]")

@@ -1,0 +1,106 @@
+"""A page's controls and its link: one name per field of the lab's parameter object."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from pages.shared.controls import Choice, Control, settle, within
+
+RESERVED = ("present",)
+TAB = "tab"
+_NOTES, _MENDED = "_notes", "_mended"
+
+
+class Panel:
+    """The controls of a page. Names must equal the fields of the parameter class; checked when the page is imported."""
+
+    def __init__(self, params_class: type, tabs: tuple[str, ...] = (), **controls: Control):
+        names = [f.name for f in fields(params_class)]
+        if sorted(names) != sorted(controls):
+            raise TypeError(f"Controls {sorted(controls)} are not the fields {sorted(names)} of {params_class.__name__}.")
+        self.params_class, self.tabs = params_class, tabs
+        default = params_class()
+        self.defaults = {name: getattr(default, name) for name in names}
+        self.controls: dict[str, Control] = {name: controls[name] for name in names}
+        if tabs:
+            self.controls[TAB] = Choice("Tab", dict.fromkeys(tabs, ""))
+            self.defaults[TAB] = tabs[0]
+
+    def settle(self, query: Mapping[str, str], **limits: int) -> tuple[dict[str, str], list[str]]:
+        """Return the corrected query and a sentence for each correction; pure.
+
+        ``limits`` are upper limits that depend on the chosen model. ``settle(write(p)) == (write(p), [])``.
+        """
+        good, notes = {}, []
+        for name, raw in query.items():
+            if name in RESERVED:
+                good[name] = raw
+            elif name in self.controls:
+                good[name], note = settle(self.limited(name, limits), raw, self.defaults[name])
+                notes += [note] if note else []
+            else:
+                notes.append(f"The link holds {name[:40]!r}, which is not a setting of this page; it is ignored.")
+        return good, notes
+
+    def limited(self, name: str, limits: Mapping[str, int]) -> Control:
+        """Return a control with the limit that the chosen model sets, if any."""
+        return within(self.controls[name], limits.get(name))
+
+    def write(self, params, tab: str | None = None) -> dict[str, str]:
+        """Return every field as link parameters, defaults included, so that a link outlives a change of defaults."""
+        values = {f.name: getattr(params, f.name) for f in fields(params)}
+        if self.tabs:
+            values[TAB] = tab or self.tabs[0]
+        return {name: self.controls[name].write(value) for name, value in values.items()}
+
+    def read(self, **limits: int):
+        """Return the parameters that the page stands at; a value that is not acceptable is mended, said, and run again."""
+        state = {name: self.controls[name].write(st.session_state[name]) for name in self.controls if st.session_state.get(name) is not None}
+        query = st.query_params.to_dict()
+        good, notes = self.settle(query | state, **limits)
+        if notes:
+            self._mend(good, state, query)
+            st.session_state[_NOTES] = st.session_state.get(_NOTES, []) + notes
+            st.session_state[_MENDED] = True
+            st.rerun()
+        values = {name: self.controls[name].parse(good[name]) if name in good else self.defaults[name] for name in self.controls}
+        values |= {name: self.limited(name, limits).clamp(values[name]) for name in limits}
+        return self.params_class(**{f.name: values[f.name] for f in fields(self.params_class)})
+
+    def draw(self, *names: str, **limits: int) -> None:
+        """Draw some of the controls where the page stands now; ``read`` has their values."""
+        for name in names:
+            control = self.limited(name, limits)
+            control.draw(name, control.clamp(self.defaults[name]))
+
+    def _mend(self, good: dict, state: dict, query: dict) -> None:
+        for name, raw in state.items():
+            if good[name] != raw:
+                st.session_state[name] = self.controls[name].parse(good[name])
+        st.query_params.from_dict({name: good[name] for name in query if name in good})
+
+    def apply(self, link: Mapping[str, str]) -> None:
+        """Set every control to a preset's link, the others to their defaults; for callbacks, before the page runs."""
+        good, _ = self.settle(link)
+        for name, control in self.controls.items():
+            st.session_state[name] = control.parse(good[name]) if name in good else self.defaults[name]
+
+    def pick(self, values: Mapping[str, object]) -> None:
+        """Set the controls that a click on a figure names; anything else in it is dropped."""
+        good, _ = self.settle({name: str(v) for name, v in values.items() if name in self.controls})
+        for name, raw in good.items():
+            st.session_state[name] = self.controls[name].parse(raw)
+
+
+def link_of(query: Mapping[str, str]) -> str:
+    """Return a query string, ``a=1&b=2``."""
+    return urlencode(query)
+
+
+def fresh_notes() -> list[str]:
+    """Return what was mended since the visitor last did something."""
+    if not st.session_state.pop(_MENDED, False):
+        st.session_state[_NOTES] = []
+    return st.session_state[_NOTES]

@@ -1,0 +1,52 @@
+"""The one way to draw a figure, and the other small browser components."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from pages.shared import data, static
+
+_figure = st.components.v2.component(
+    "bare_weights_figure",
+    html='<div class="figure" role="img"></div>',
+    css=data.text("components/figure.css"),
+    js=data.text("components/figure.js"),
+    isolate_styles=False,
+)
+_copy_link = st.components.v2.component(
+    "bare_weights_copy_link",
+    html='<button type="button"></button><input readonly hidden aria-label="Link to this view">',
+    css=data.text("components/copy_link.css"),
+    js=data.text("components/copy_link.js"),
+)
+_picture = st.components.v2.component("bare_weights_picture", html="<div></div>", js=data.text("components/picture.js"))
+
+
+def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None = None) -> None:
+    """Draw a plotly figure that keeps its node and its zoom when its data change.
+
+    ``label`` says in words what is seen. A click on a point that carries ``customdata`` calls ``on_pick`` with it
+    before the page runs again.
+    """
+
+    def clicked() -> None:
+        picked = st.session_state[key].get("click")
+        if on_pick and isinstance(picked, dict):
+            on_pick(picked)
+
+    _figure(
+        key=key,
+        data={"figure": figure.to_json(), "label": label, "library": f"app/static/{static.PLOTLY}", "clicks": on_pick is not None},
+        height=figure.layout.height,
+        on_click_change=clicked,
+    )
+
+
+def copy_link(query: str) -> None:
+    """Draw the button that copies the address of this page with the given query string."""
+    _copy_link(key="copy_link", data={"query": query}, height="content")
+
+
+def picture(path: str, label: str, *, key: str) -> None:
+    """Draw an SVG of the project's own ``assets/``, which takes its colours from the theme."""
+    _picture(key=key, data={"svg": data.text(path), "label": label})

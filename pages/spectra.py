@@ -1,0 +1,78 @@
+"""Which heads carry many directions, and which few?
+
+Sources: seed notes on spectral diagnostics; Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+"""
+
+import streamlit as st
+
+from pages.shared import navigation
+
+navigation.require_frame()
+
+from engine.figures import spectra as figures  # noqa: E402
+from engine.models.catalog import CATALOG  # noqa: E402
+from engine.models.weights import model_shape  # noqa: E402
+from engine.params import Number  # noqa: E402
+from engine.spectra import SpectraParams, chance, head_numbers, head_spectra, prompt_attention  # noqa: E402
+from pages.shared.compute import run  # noqa: E402
+from pages.shared.controls import Choice, Integer, Text  # noqa: E402
+from pages.shared.guess import guess  # noqa: E402
+from pages.shared.layout import close_lab, controls, numbers, open_lab, prose, tabs  # noqa: E402
+from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.show import show  # noqa: E402
+
+PANEL = Panel(
+    SpectraParams,
+    tabs=("Energy", "Attention", "Guess"),
+    model=Choice("Model", {name: entry.title for name, entry in CATALOG.items()}),
+    circuit=Choice("Circuit", {"ov": "what it moves", "qk": "where it looks"}),
+    layer=Integer("Layer", 0, 200),
+    head=Integer("Head", 0, 200),
+    prompt=Text("Prompt", 400),
+)
+
+lab = open_lab("spectra")
+shape = model_shape(PANEL.read().model)
+limits = {"layer": shape.n_layers - 1, "head": shape.n_heads - 1}
+params = PANEL.read(**limits)
+result, by_chance = run(head_spectra, params), run(chance, params)
+where = (params.circuit, params.layer, params.head)
+name = f"layer {params.layer}, head {params.head}"
+
+with st.sidebar:
+    PANEL.draw("model")
+    st.caption(f"{CATALOG[params.model].title}. {result.n_layers} layers, {result.n_heads} heads, d_model {result.d_model}, d_head {result.d_head}.")
+    st.caption(f"Licence {CATALOG[params.model].licence}; SHA-256 {result.sha256[:16]}…")
+
+with controls():
+    PANEL.draw("circuit", "layer", "head", **limits)
+left, right = st.columns([5, 6])
+with left:
+    show(figures.head_map(result, by_chance, *where), key="map", label=f"Effective rank of every head; {name} is chosen", on_pick=PANEL.pick)
+with right:
+    show(figures.spectrum(result, by_chance, *where), key="spectrum", label=f"Singular values of {name} over the band of chance")
+numbers(head_numbers(params, result, by_chance).values())
+
+tab = tabs(PANEL)
+if tab["Energy"].open:
+    with tab["Energy"]:
+        prose("How many directions must be kept to hold a share of what the head can do? A flat spectrum needs nearly all of them.")
+        show(figures.energy_curve(result, by_chance, *where), key="energy", label=f"Cumulative energy of {name} beside chance")
+if tab["Attention"].open:
+    with tab["Attention"]:
+        PANEL.draw("prompt")
+        attention = run(prompt_attention, params)
+        show(figures.attention(attention), key="attention", label=f"Attention of {name} on the prompt")
+        numbers(Number(n.label, n.value, n.chance, n.digits, n.unit) for n in attention.numbers())
+if tab["Guess"].open:
+    with tab["Guess"]:
+        for asked in lab.guesses:
+            guess(
+                asked,
+                PANEL,
+                lambda p: head_numbers(p, run(head_spectra, p), run(chance, p)),
+                lambda p, key=asked.id: show(
+                    figures.energy_curve(run(head_spectra, p), run(chance, p), p.circuit, p.layer, p.head), key=f"picture_{key}", label="Cumulative energy"
+                ),
+            )
+close_lab(lab, PANEL, params)
