@@ -5,8 +5,11 @@ which Apple's GPUs lack, so those are never chosen on their own.
 """
 
 import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -14,6 +17,7 @@ from engine.errors import InputError
 
 SETTING = "BARE_WEIGHTS_DEVICE"
 CHOICES = ("auto", "cpu", "cuda")
+CPU_THREADS = torch.get_num_threads()
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,25 @@ def compute_device(setting: str | None = None) -> Device:
         raise InputError(f"{SETTING} asks for cuda, but this torch sees no GPU; use cpu or install a CUDA build of torch.")
     if has_gpu and asked != "cpu":
         return Device("cuda", torch.cuda.get_device_name(0))
-    threads = torch.get_num_threads()
-    return Device("cpu", f"{threads} CPU thread{'s' if threads != 1 else ''}")
+    return Device("cpu", f"{CPU_THREADS} CPU thread{'s' if CPU_THREADS != 1 else ''}")
+
+
+def use_all_threads() -> None:
+    """Let the calling thread's torch operations use every CPU thread; for threads started after ``parallel_map``.
+
+    torch hands the setting of the thread that set it last to every new thread, so a worker must say what it wants.
+    """
+    torch.set_num_threads(CPU_THREADS)
+
+
+def parallel_map(function: Callable, items: Iterable) -> list:
+    """Return [function(item), ...], computed one item per CPU thread: for small LAPACK kernels, which do not use two."""
+    return list(_single_threaded().map(function, items))
+
+
+@lru_cache(maxsize=1)
+def _single_threaded() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(CPU_THREADS, thread_name_prefix="lapack", initializer=torch.set_num_threads, initargs=(1,))
 
 
 def synchronize(device: Device) -> None:

@@ -3,13 +3,12 @@
 Source: seed 004 (spectral diagnostics); Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from engine.device import compute_device
+from engine.device import compute_device, parallel_map
 from engine.errors import InputError
 from engine.linalg import cumulative_energy, directions_for, energy_effective_rank, gaussian_product_spectra, product_singular_values
 from engine.models.attention import head_attention
@@ -113,14 +112,13 @@ def head_spectra(params: SpectraParams, on_step: OnStep = silent) -> SpectraResu
     shape = model_shape(params.model)
     device = compute_device().name
     spectra, scales = [], []
-    with ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for layer, heads in enumerate(read_layers(params.model)):
-            on_step(layer, shape.n_layers, "Singular values, layer by layer")
-            factors = [factor.to(device) for factor in circuit_factors(heads, shape.group_size)]
-            pairs = [(A[h], B[h]) for A, B in (factors[:2], factors[2:]) for h in range(shape.n_heads)]
-            values = torch.stack(list(pool.map(lambda pair: product_singular_values(*pair), pairs)))
-            spectra.append(values.view(2, shape.n_heads, -1).cpu())
-            scales.append(torch.stack([_norms(A) * _norms(B) for A, B in (factors[:2], factors[2:])]).cpu())
+    for layer, heads in enumerate(read_layers(params.model)):
+        on_step(layer, shape.n_layers, "Singular values, layer by layer")
+        factors = [factor.to(device) for factor in circuit_factors(heads, shape.group_size)]
+        pairs = [(A[h], B[h]) for A, B in (factors[:2], factors[2:]) for h in range(shape.n_heads)]
+        values = torch.stack(parallel_map(lambda pair: product_singular_values(*pair), pairs))
+        spectra.append(values.view(2, shape.n_heads, -1).cpu())
+        scales.append(torch.stack([_norms(A) * _norms(B) for A, B in (factors[:2], factors[2:])]).cpu())
     on_step(shape.n_layers, shape.n_layers, "Singular values, layer by layer")
     ov, qk = torch.stack(spectra, dim=1).numpy()
     ov_scale, qk_scale = torch.stack(scales, dim=1).numpy()

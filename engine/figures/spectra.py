@@ -43,7 +43,7 @@ def spectrum(result: SpectraResult, chance: ChanceResult, circuit: str, layer: i
     fig = figure(350, f"Singular values of {NAMES[circuit]}, layer {layer}, head {head}", "direction", "singular value")
     here = scale[layer, head]
     add_band(fig, index, here * chance.low, here * chance.high, "chance, 5 to 95 %")
-    fig.add_scatter(x=index, y=here * chance.median, mode="lines", line={"color": CHANCE, "dash": "dot"}, name="chance, median")
+    fig.add_scatter(x=index, y=here * chance.median, mode="lines", line={"color": CHANCE, "dash": "dot"}, showlegend=False)
     fig.add_scatter(
         x=index,
         y=_positive(values[layer, head]),

@@ -16,7 +16,7 @@ import numpy as np
 import streamlit as st
 from cachetools import LRUCache
 
-from engine.device import compute_device
+from engine.device import compute_device, use_all_threads
 from engine.errors import Abandoned
 from engine.models.catalog import identity
 from engine.params import restrict
@@ -60,7 +60,7 @@ class Store:
         self._lock = threading.Lock()
         self._finished: LRUCache[Hashable, Job] = LRUCache(capacity, getsizeof=lambda job: size_of(job.result))
         self._running: dict[Hashable, Job] = {}
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="lab")
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="lab", initializer=use_all_threads)
 
     def join(self, key: Hashable, compute: Callable) -> Job:
         """Return the job of a key, started if there is none, with the caller counted as waiting."""

@@ -55,9 +55,10 @@ def prose(text: str) -> None:
 def numbers(shown: Iterable) -> None:
     """Draw numbers in a row, each with what chance would give beside it."""
     shown = list(shown)
-    for column, number in zip(st.columns(len(shown)), shown, strict=True):
-        beside = None if number.chance is None else f"chance {number.chance:.{max(number.digits, 1)}f}{number.unit}"
-        column.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", beside, delta_color="off", delta_arrow="off")
+    with st.container(key=f"numbers_{shown[0].label}" if shown else None, horizontal=True):
+        for number in shown:
+            beside = None if number.chance is None else f"chance {number.chance:.{max(number.digits, 1)}f}{number.unit}"
+            st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", beside, delta_color="off", delta_arrow="off")
 
 
 def tabs(panel: Panel) -> Mapping:

@@ -5,6 +5,7 @@ from dataclasses import fields
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.controls import Choice, Control, settle, within
 
@@ -57,7 +58,7 @@ class Panel:
 
     def read(self, **limits: int):
         """Return the parameters that the page stands at; a value that is not acceptable is mended, said, and run again."""
-        state = {name: self.controls[name].write(st.session_state[name]) for name in self.controls if st.session_state.get(name) is not None}
+        state = {} if _going_back() else self._state()
         query = st.query_params.to_dict()
         good, notes = self.settle(query | state, **limits)
         if notes:
@@ -74,6 +75,10 @@ class Panel:
         for name in names:
             control = self.limited(name, limits)
             control.draw(name, control.clamp(self.defaults[name]))
+
+    def _state(self) -> dict[str, str]:
+        """Return what the controls stand at, as far as they have been drawn in this session."""
+        return {name: control.write(st.session_state[name]) for name, control in self.controls.items() if st.session_state.get(name) is not None}
 
     def _mend(self, good: dict, state: dict, query: dict) -> None:
         for name, raw in state.items():
@@ -92,6 +97,12 @@ class Panel:
         good, _ = self.settle({name: str(v) for name, v in values.items() if name in self.controls})
         for name, raw in good.items():
             st.session_state[name] = self.controls[name].parse(raw)
+
+
+def _going_back() -> bool:
+    """Return whether the visitor used the browser's back or forward button: then the link wins over the controls."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
 
 
 def link_of(query: Mapping[str, str]) -> str:
