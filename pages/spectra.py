@@ -12,12 +12,11 @@ navigation.require_frame()
 from engine.figures import spectra as figures  # noqa: E402
 from engine.models.catalog import CATALOG  # noqa: E402
 from engine.models.weights import model_shape  # noqa: E402
-from engine.params import Number  # noqa: E402
 from engine.spectra import SpectraParams, chance, head_numbers, head_spectra, prompt_attention  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Text  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
-from pages.shared.layout import close_lab, controls, numbers, open_lab, prose, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 
@@ -26,8 +25,8 @@ PANEL = Panel(
     tabs=("Energy", "Attention", "Guess"),
     model=Choice("Model", {name: entry.title for name, entry in CATALOG.items()}),
     circuit=Choice("Circuit", {"ov": "what it moves", "qk": "where it looks"}),
-    layer=Integer("Layer", 0, 200),
-    head=Integer("Head", 0, 200),
+    layer=Integer("Layer", 0),
+    head=Integer("Head", 0),
     prompt=Text("Prompt", 400),
 )
 
@@ -59,11 +58,11 @@ if tab["Energy"].open:
         prose("How many directions must be kept to hold a share of what the head can do? A flat spectrum needs nearly all of them.")
         show(figures.energy_curve(result, by_chance, *where), key="energy", label=f"Cumulative energy of {name} beside chance")
 if tab["Attention"].open:
-    with tab["Attention"]:
+    with tab["Attention"], mishaps():
         PANEL.draw("prompt")
         attention = run(prompt_attention, params)
         show(figures.attention(attention), key="attention", label=f"Attention of {name} on the prompt")
-        numbers(Number(n.label, n.value, n.chance, n.digits, n.unit) for n in attention.numbers())
+        numbers(attention.numbers())
 if tab["Guess"].open:
     with tab["Guess"]:
         for asked in lab.guesses:
@@ -72,7 +71,9 @@ if tab["Guess"].open:
                 PANEL,
                 lambda p: head_numbers(p, run(head_spectra, p), run(chance, p)),
                 lambda p, key=asked.id: show(
-                    figures.energy_curve(run(head_spectra, p), run(chance, p), p.circuit, p.layer, p.head), key=f"picture_{key}", label="Cumulative energy"
+                    figures.energy_curve(run(head_spectra, p), run(chance, p), p.circuit, p.layer, p.head),
+                    key=f"picture_{key}",
+                    label="Cumulative energy",
                 ),
             )
 close_lab(lab, PANEL, params)

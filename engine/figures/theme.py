@@ -17,7 +17,16 @@ def figure(height: int, title: str, x_title: str, y_title: str, **layout) -> go.
     fig.update_layout(
         height=height,
         template="none",
-        title={"text": title, "font": {"size": FONT_SIZE + 2}, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 4}},
+        title={
+            "text": title,
+            "font": {"size": FONT_SIZE + 2},
+            "x": 0,
+            "xref": "container",
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "pad": {"t": 4},
+        },
         margin={"l": 60, "r": 16, "t": 54, "b": 48},
         font={"size": FONT_SIZE},
         paper_bgcolor="rgba(0,0,0,0)",

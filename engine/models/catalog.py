@@ -31,7 +31,7 @@ def checkpoint_folder(model: str) -> Path:
         return CATALOG[model].folder
     folder = Path(model).expanduser()
     shown = model if len(model) <= 80 else model[:77] + "..."
-    if "\0" in model or len(model) > 1000 or not folder.is_dir():
+    if not model.strip() or "\0" in model or len(model) > 1000 or not folder.is_dir():
         raise ModelError(f"No model {shown!r}: it is neither a folder here nor one of {', '.join(CATALOG)}.")
     if not (folder / "config.json").is_file():
         raise ModelError(f"{shown!r} is a folder without config.json, so it is not a Hugging Face checkpoint.")

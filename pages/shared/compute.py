@@ -113,7 +113,12 @@ def run(function: Callable, params):
     identity of the model's files it is the key. Engine errors come out as they are.
     """
     params = restrict(function, params)
-    key = (f"{function.__module__}.{function.__qualname__}", params, compute_device().name, identity(params.model) if hasattr(params, "model") else None)
+    key = (
+        f"{function.__module__}.{function.__qualname__}",
+        params,
+        compute_device().name,
+        identity(params.model) if hasattr(params, "model") else None,
+    )
     job = store().join(key, lambda on_step: function(params, on_step))
     try:
         _wait(job)

@@ -24,11 +24,11 @@ def quoted(raw: str) -> str:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number on a slider."""
+    """A whole number on a slider; a ``high`` of None is set later, by the chosen model."""
 
     label: str
     low: int
-    high: int
+    high: int | None = None
     step: int = 1
 
     def parse(self, raw: str) -> int:
@@ -40,12 +40,14 @@ class Integer:
 
     def clamp(self, value: int) -> int:
         """Return the nearest value that the slider can take."""
-        value = min(max(value, self.low), self.high)
+        value = max(value, self.low) if self.high is None else min(max(value, self.low), self.high)
         return self.low + round((value - self.low) / self.step) * self.step
 
     @property
     def accepted(self) -> str:
         """The range in words."""
+        if self.high is None:
+            return f"{self.low} or more"
         return f"{self.low} to {self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
 
     def write(self, value: int) -> str:

@@ -19,8 +19,7 @@ def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Nu
     chosen = st.pills(asked.question, labels, key=f"guess_{asked.id}", label_visibility="collapsed")
     if chosen is None:
         return
-    settled, _ = panel.settle(asked.setting)
-    params = panel.params_class(**{name: panel.controls[name].parse(raw) for name, raw in settled.items()})
+    params = panel.params(panel.settle(asked.setting)[0])
     number = number_of(params)[asked.decides]
     answer = asked.answer(number.value)
     beside = "" if number.chance is None else f" (chance: {number.chance:.{max(number.digits, 1)}f}{number.unit})"

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
+from engine.errors import LabError
 from pages.shared import data
 from pages.shared.panel import TAB, Panel, fresh_notes, link_of
 
@@ -72,6 +73,15 @@ def controls():
     """Stand controls side by side above the picture; they wrap on a phone."""
     with st.container(key="controls", horizontal=True, vertical_alignment="bottom"):
         yield
+
+
+@contextmanager
+def mishaps():
+    """Show what cannot be done as a sentence in its place, and go on with the rest of the page."""
+    try:
+        yield
+    except LabError as error:
+        st.error(escaped(str(error)))
 
 
 def escaped(text: str) -> str:

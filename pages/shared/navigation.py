@@ -15,11 +15,6 @@ LABS = ("spectra",)
 _framed: ContextVar[bool] = ContextVar("framed", default=False)
 
 
-def presenting() -> bool:
-    """Return whether the link asks for the projector's view, ``?present=1``."""
-    return st.query_params.get("present") == "1"
-
-
 def page(slug: str):
     """Return the ``st.Page`` of a lab."""
     return st.Page(PAGES / f"{slug}.py", title=data.lab(slug).title, url_path=slug)
@@ -28,17 +23,18 @@ def page(slug: str):
 def navigate():
     """Declare all pages and return the one that the address names; home is the default."""
     home = st.Page(PAGES / "home.py", title="Home", default=True)
-    return st.navigation([home, *(page(slug) for slug in LABS)], position="hidden" if presenting() else "top")
+    return st.navigation([home, *(page(slug) for slug in LABS)], position="hidden" if layout.presenting() else "top")
 
 
 def run() -> None:
     """Run the chosen page inside the frame."""
     static.prepare()
     chosen = navigate()
-    layout.style(presenting())
+    layout.style(layout.presenting())
     token = _framed.set(True)
     try:
-        chosen.run()
+        with layout.mishaps():
+            chosen.run()
     finally:
         _framed.reset(token)
 

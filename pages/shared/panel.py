@@ -66,7 +66,11 @@ class Panel:
             st.session_state[_NOTES] = st.session_state.get(_NOTES, []) + notes
             st.session_state[_MENDED] = True
             st.rerun()
-        values = {name: self.controls[name].parse(good[name]) if name in good else self.defaults[name] for name in self.controls}
+        return self.params(good, **limits)
+
+    def params(self, settled: Mapping[str, str], **limits: int):
+        """Return the parameter object of a settled link; what it leaves out is at its default."""
+        values = {name: control.parse(settled[name]) if name in settled else self.defaults[name] for name, control in self.controls.items()}
         values |= {name: self.limited(name, limits).clamp(values[name]) for name in limits}
         return self.params_class(**{f.name: values[f.name] for f in fields(self.params_class)})
 
@@ -81,10 +85,14 @@ class Panel:
         return {name: control.write(st.session_state[name]) for name, control in self.controls.items() if st.session_state.get(name) is not None}
 
     def _mend(self, good: dict, state: dict, query: dict) -> None:
-        for name, raw in state.items():
-            if good[name] != raw:
+        """Put corrected values where they came from: drawn controls hold theirs, the rest is in the address."""
+        for name, raw in (query | state).items():
+            if name in state and good[name] != raw:
                 st.session_state[name] = self.controls[name].parse(good[name])
-        st.query_params.from_dict({name: good[name] for name in query if name in good})
+            elif name not in state and name not in good:
+                del st.query_params[name]
+            elif name not in state and good[name] != raw:
+                st.query_params[name] = good[name]
 
     def apply(self, link: Mapping[str, str]) -> None:
         """Set every control to a preset's link, the others to their defaults; for callbacks, before the page runs."""

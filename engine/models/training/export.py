@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from engine.device import compute_device
 from engine.models.behaviour import bits_per_byte, copying_accuracy, head_scores, token_losses
 from engine.models.training.card import card
 from engine.models.training.loop import Recipe, new_model
@@ -114,9 +115,7 @@ def by_length(model, tokens: np.ndarray, length: int) -> dict:
 
 def hardware() -> str:
     """Return what the numbers were computed on, in words."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name(0)
-    return f"{torch.get_num_threads()} CPU threads ({platform.machine()})"
+    return f"{compute_device().label} ({platform.machine()})"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,173 @@
+"""The app as people meet it: a cold link, a slider, a click, a zoom, a phone, a dark room, two visitors at once."""
+
+import re
+
+import pytest
+
+from tests.browser.conftest import serve
+
+MAP, SPECTRUM = "Effective rank of every head", "Singular values"
+
+
+def test_a_cold_link_is_the_first_visit_of_a_process(visitor):
+    with serve() as (address, _):
+        v = visitor(address).open("/spectra?layer=2&head=3&circuit=qk")
+        assert v.page.locator("[data-testid=stTopNavLink]").count() >= 2
+        assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 3 is chosen")
+
+
+def test_the_slider_writes_the_link_and_the_picture_follows(visitor):
+    v = visitor().open("/spectra?layer=1")
+    slider = v.page.get_by_role("slider").first
+    slider.focus()
+    v.page.keyboard.press("ArrowRight")
+    v.settle()
+    assert "layer=2" in v.query()
+    assert v.figure(SPECTRUM).get_attribute("aria-label").startswith("Singular values of layer 2, head 0")
+
+
+def test_chart_node_and_zoom_survive_a_slider_move(visitor):
+    v = visitor().open("/spectra?layer=1")
+    ranges = """() => { const node = document.querySelector(".figure[aria-label^='Singular']");
+                        return JSON.stringify([node._fullLayout.xaxis.range, node._fullLayout.yaxis.range, node._fullData[1].y[0]]); }"""
+    v.page.evaluate("() => { document.querySelector(\".figure[aria-label^='Singular']\").kept = 'same node'; }")
+    box = v.figure(SPECTRUM).locator(".nsewdrag").bounding_box()
+    v.page.mouse.move(box["x"] + 60, box["y"] + 60)
+    v.page.mouse.down()
+    v.page.mouse.move(box["x"] + 220, box["y"] + 160, steps=5)
+    v.page.mouse.up()
+    v.page.wait_for_timeout(500)
+    zoomed = v.page.evaluate(ranges)
+    v.page.get_by_role("slider").first.focus()
+    v.page.keyboard.press("ArrowRight")
+    v.settle()
+    after = v.page.evaluate(ranges)
+    assert v.page.evaluate("document.querySelector(\".figure[aria-label^='Singular']\").kept") == "same node"
+    number = re.compile(r"\[\[(.*?)\],\[(.*?)\],(.*?)\]")
+    assert number.match(after).groups()[:2] == number.match(zoomed).groups()[:2]
+    assert number.match(after)[3] != number.match(zoomed)[3]
+    assert float(number.match(zoomed)[1].split(",")[0]) > 1
+
+
+def test_a_click_on_the_map_chooses_a_head(visitor):
+    v = visitor().open("/spectra")
+    box = v.figure(MAP).locator(".heatmaplayer").bounding_box()
+    v.page.mouse.click(box["x"] + box["width"] * (5.5 / 8), box["y"] + box["height"] * (2.5 / 4))
+    v.settle()
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 5 is chosen")
+    assert {"layer=2", "head=5"} <= set(v.query().lstrip("?").split("&"))
+
+
+def test_back_after_a_click_returns_picture_and_controls_together(visitor):
+    v = visitor().open("/spectra?layer=1&head=1")
+    box = v.figure(MAP).locator(".heatmaplayer").bounding_box()
+    v.page.mouse.click(box["x"] + box["width"] * (1.5 / 8), box["y"] + box["height"] * (3.5 / 4))
+    v.settle()
+    v.page.go_back()
+    v.page.wait_for_timeout(800)
+    assert "layer=1" in v.query()
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 1, head 1 is chosen")
+
+
+def test_copied_link_holds_every_field_and_opens_the_same_view(visitor):
+    first = visitor().open("/spectra?tab=Attention&layer=3&head=4&prompt=A+fox+%26+a+crow")
+    link = first.page.get_by_role("button", name="Copy link").get_attribute("data-query")
+    assert {part.split("=")[0] for part in link.split("&")} == {"model", "circuit", "layer", "head", "prompt", "tab"}
+    second = visitor().open("/spectra?" + link)
+    assert second.page.get_by_role("textbox", name="Prompt").input_value() == "A fox & a crow"
+    assert second.figure("Attention of layer 3, head 4").count() == 1
+    assert second.page.get_by_role("alert").count() == 0
+
+
+def test_a_broken_link_gets_one_message_and_a_working_page(visitor):
+    v = visitor().open("/spectra?layer=257&head=abc&circuit=%3Cb%3Ebold%3C%2Fb%3E&tab=no&laier=2")
+    alert = v.page.get_by_test_id("stAlert")
+    assert alert.count() == 1
+    text = alert.inner_text()
+    for part in ("Layer: '257' is outside 0 to 3; using '3'", "Head: 'abc' is not a whole number", "'<b>bold</b>' is not an option", "'laier'"):
+        assert part in text
+    assert alert.locator("b").count() == 0
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 3, head 0 is chosen")
+    v.page.get_by_role("slider").first.focus()
+    v.page.keyboard.press("ArrowLeft")
+    v.settle()
+    assert v.page.get_by_test_id("stAlert").count() == 0
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 0 is chosen")
+
+
+def test_reset_and_presets(visitor):
+    v = visitor().open("/spectra?layer=3&head=4&circuit=qk")
+    v.page.get_by_role("button", name="Reset", exact=True).click()
+    v.settle()
+    assert v.query() == ""
+    assert v.page.get_by_role("radio", name="ov").is_checked()
+    preset = v.page.locator("[class*='st-key-preset'] button").last
+    preset.click()
+    v.settle()
+    assert v.query() != ""
+
+
+def test_home_leads_to_a_lab_with_its_setting(visitor):
+    v = visitor().open("/", see="text=Start here")
+    link = v.page.locator("[data-testid=stPageLink] a").first
+    link.click()
+    v.page.wait_for_selector(".figure .plot-container")
+    v.settle()
+    assert v.page.url.split("?")[0].endswith("/spectra")
+    assert v.page.get_by_test_id("stAlert").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_take_the_themes_colours(visitor, scheme):
+    v = visitor(color_scheme=scheme).open("/spectra")
+    colour = v.page.evaluate("getComputedStyle(document.querySelector('.figure .xtick text')).fill")
+    bright = sum(int(c) for c in re.findall(r"\d+", colour)[:3]) > 3 * 128
+    assert bright == (scheme == "dark")
+
+
+@pytest.mark.parametrize("path", ["/", "/spectra?tab=Energy", "/spectra?tab=Attention", "/spectra?tab=Guess"])
+def test_nothing_is_wider_than_a_phone(visitor, path):
+    see = "text=Start here" if path == "/" else ".figure .plot-container"
+    v = visitor(viewport={"width": 390, "height": 844}, has_touch=True).open(path, see=see)
+    wide = v.page.evaluate(
+        """() => [...document.querySelectorAll("[data-testid=stMainBlockContainer] *")]
+            .filter(e => e.getBoundingClientRect().right > 391 && e.offsetParent).map(e => e.tagName + "." + e.className)"""
+    )
+    assert wide == []
+
+
+@pytest.mark.parametrize("path", ["/", "/spectra"])
+def test_the_first_screen_needs_no_scrolling(visitor, path):
+    see = "text=Start here" if path == "/" else ".figure .plot-container"
+    v = visitor().open(path, see=see)
+    last = v.page.locator("[data-testid=stMetric]").last if path != "/" else v.page.get_by_text("Start here")
+    box = last.bounding_box()
+    assert box["y"] + box["height"] <= 720
+
+
+def test_the_projector_view_has_no_navigation(visitor):
+    v = visitor().open("/spectra?present=1&layer=2")
+    assert not v.page.locator("[data-testid=stTopNavLink]").first.is_visible()
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 0 is chosen")
+    larger = v.page.evaluate("parseFloat(getComputedStyle(document.documentElement).fontSize)")
+    assert larger > 16
+
+
+def test_two_visitors_keep_their_own_settings(visitor):
+    first, second = visitor().open("/spectra?layer=1"), visitor().open("/spectra?layer=2")
+    for v, layer in ((first, 1), (second, 2), (first, 1)):
+        v.page.get_by_text("qk", exact=True).click()
+        v.settle()
+        assert f"layer={layer}" in v.query()
+        assert v.figure(MAP).get_attribute("aria-label").endswith(f"layer {layer}, head 0 is chosen")
+
+
+def test_only_the_open_tab_is_drawn(visitor):
+    v = visitor().open("/spectra?tab=Energy")
+    assert v.figure("Cumulative energy").count() == 1
+    assert v.figure("Attention").count() == 0
+    v.page.get_by_role("tab", name="Attention").click()
+    v.settle()
+    assert "tab=Attention" in v.query()
+    assert v.figure("Attention").count() == 1
+    assert v.figure("Cumulative energy").count() == 0
