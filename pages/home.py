@@ -8,26 +8,31 @@ navigation.require_frame()
 
 from pages.shared.show import picture  # noqa: E402
 
-st.markdown("# Bare Weights\nThe linear algebra of a real transformer, by hand: move it, remove it, and see what was holding the numbers up.")
-left, right = st.columns([6, 5], vertical_alignment="center")
+st.markdown("# Bare Weights\nThe linear algebra of a real transformer, by hand: move it, and see what the numbers do.")
+left, right = st.columns([6, 5], gap="medium")
 with left:
     picture("thumbnails/home.svg", "The heads of a trained transformer, coloured by how many directions each one carries", key="hero")
-with right:
+    st.caption(
+        "Every head of Fable, the model that travels with this lab; a row is a layer. Colour: how many directions its W_OV carries, "
+        "from few (violet) to many (green). Line: its singular values over two decades. Drawn from the shipped weights."
+    )
+with right, st.container(key="tour"):
     st.markdown("#### Start here: five minutes")
     for slug in navigation.LABS:
         lab = data.lab(slug)
         for step, label in enumerate(lab.tour, 1):
             preset = lab.preset(label)
-            st.page_link(navigation.page(slug), label=f"{step}. {preset.label}", query_params=preset.link)
+            st.page_link(navigation.page(slug), label=f":primary[**{step}. {preset.label}**]", query_params=preset.link)
             st.caption(preset.look)
 st.markdown("#### Labs")
 for slug in navigation.LABS:
     lab = data.lab(slug)
-    with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        with st.container(width=220):
+    with st.container(border=True, key=f"card_{slug}"):
+        thumbnail, words = st.columns([1, 4], vertical_alignment="center")
+        with thumbnail:
             picture(f"thumbnails/{slug}.svg", lab.title, key=f"thumbnail_{slug}")
-        with st.container():
-            st.page_link(navigation.page(slug), label=f"**{lab.title}**")
+        with words:
+            st.page_link(navigation.page(slug), label=f":primary[**{lab.title}**]")
             st.markdown(lab.question)
             with st.container(horizontal=True):
                 for preset in lab.presets:

@@ -16,7 +16,7 @@ from engine.spectra import SpectraParams, chance, head_numbers, head_spectra, pr
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Text  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, provenance, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 
@@ -40,8 +40,7 @@ name = f"layer {params.layer}, head {params.head}"
 
 with st.sidebar:
     PANEL.draw("model")
-    st.caption(f"{CATALOG[params.model].title}. {result.n_layers} layers, {result.n_heads} heads, d_model {result.d_model}, d_head {result.d_head}.")
-    st.caption(f"Licence {CATALOG[params.model].licence}; SHA-256 {result.sha256[:16]}…")
+    provenance(CATALOG[params.model], result)
 
 with controls():
     PANEL.draw("circuit", "layer", "head", **limits)

@@ -144,3 +144,24 @@ def test_the_map_shows_every_head_where_it_is():
     assert np.array_equal(cells.z, result.qk_effective_rank)
     assert cells.customdata[3][5] == {"layer": 3, "head": 5}
     assert (cells.zmin, cells.zmax) == (0, result.d_head)
+
+
+def test_presets_name_the_heads_that_they_say():
+    """What the words of ``assets/labs/spectra.json`` claim of Fable's heads."""
+    from transformers import AutoModelForCausalLM
+
+    from engine.models.behaviour import head_scores
+    from pages.shared import data
+    from tests.conftest import FABLE
+
+    lab, result = data.lab("spectra"), spectra.head_spectra(SpectraParams())
+    place = {p.label: (int(p.link["layer"]), int(p.link["head"])) for p in lab.presets}
+    scores = head_scores(AutoModelForCausalLM.from_pretrained(FABLE, dtype=torch.float32, attn_implementation="eager"))
+    chance = spectra.chance(SpectraParams())
+    copier, partner, sharpest, random = (place[p.label] for p in lab.presets)
+    assert scores.prefix_matching[copier] > 0.5
+    assert (result.ov_effective_rank < result.ov_effective_rank[copier]).mean() > 0.5
+    assert scores.previous_token[partner] > 0.9
+    assert result.ov_effective_rank[sharpest] == result.ov_effective_rank.min()
+    assert scores.prefix_matching[sharpest] < 0.1
+    assert result.ov_effective_rank[random] == result.ov_effective_rank.max() or result.ov_effective_rank[random] > 0.75 * chance.effective_rank

@@ -19,8 +19,9 @@ RoPE with base {base:g}, tied embeddings, byte-level BPE of {vocab_size} entries
 ## How it was made
 
 `python -m engine.models.training`, then `python -m engine.models.training.export`. {steps} steps of {rows} rows of
-{context} tokens; of each batch half is prose, a quarter pieces of prose repeated (16 to 128 tokens, after a random
-prefix), a quarter uniformly random tokens repeated (8 to 120). AdamW {betas}, learning rate {learning_rate:g} after {warmup} steps of
+{context} tokens. Of each batch half is prose, a quarter pieces of prose repeated (16 to 128 tokens, after a random
+prefix), a quarter uniformly random tokens repeated (8 to 120); from step {mostly_prose_from}, with copying learnt, the repeats are
+an eighth each. AdamW {betas}, learning rate {learning_rate:g} after {warmup} steps of
 warm-up, falling to zero over the last {decay}, weight decay {weight_decay:g}, gradients clipped at {clip:g}, bfloat16 autocast, seed {seed}.
 {hours} hours on {hardware}, torch {torch}, {recorded}.
 

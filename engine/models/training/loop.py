@@ -28,9 +28,10 @@ class Recipe:
     context: int = 256
     base: float = 10000.0
     rows: int = 32
-    steps: int = 3200
+    steps: int = 3400
     warmup: int = 200
-    decay: int = 1200
+    decay: int = 1400
+    mostly_prose_from: int = 1800
     learning_rate: float = 2e-3
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.1
@@ -41,6 +42,10 @@ class Recipe:
     def rate(self, step: int) -> float:
         """Learning rate at a step: linear warm-up, constant, linear decay to zero."""
         return self.learning_rate * min((step + 1) / self.warmup, 1.0, (self.steps - step) / self.decay)
+
+    def repeats(self, step: int) -> int:
+        """One row in so many is repeated prose, one repeated noise: 4 until copying has been learnt, then 8."""
+        return 4 if step < self.mostly_prose_from else 8
 
 
 def new_model(recipe: Recipe):
@@ -96,7 +101,8 @@ def measure_every(step: int) -> int:
 
 def one_step(model, optimizer, recipe: Recipe, tokens, step: int, device) -> float:
     """Do one optimizer step and return its loss in nats per labelled token."""
-    ids, labels = (torch.from_numpy(a).to(device.name) for a in batch(tokens, step, recipe.seed, recipe.rows, recipe.context, recipe.vocab_size))
+    arrays = batch(tokens, step, recipe.seed, recipe.rows, recipe.context, recipe.vocab_size, recipe.repeats(step))
+    ids, labels = (torch.from_numpy(a).to(device.name) for a in arrays)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate(step)
     with autocast(device, recipe.bfloat16):

@@ -1,0 +1,60 @@
+"""The pictures on the home page, drawn once from the engine's numbers and shipped as SVG.
+
+    python -m engine.figures.thumbnails
+
+writes them again; a test compares the shipped files with what the engine gives now.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from plotly.colors import sample_colorscale
+
+from engine.figures.theme import SEQUENTIAL
+from engine.models.catalog import ASSETS
+from engine.spectra import SpectraParams, SpectraResult, head_spectra
+
+CELL, GAP = 60, 6
+FOLDER = ASSETS / "thumbnails"
+
+
+def heads(result: SpectraResult) -> str:
+    """Return an SVG of the layer x head map of W_OV: each cell its effective rank as colour, its spectrum as a line."""
+    width, height = (n * (CELL + GAP) + GAP for n in (result.n_heads, result.n_layers))
+    cells = []
+    for layer, head in np.ndindex(result.ov_effective_rank.shape):
+        x, y = GAP + head * (CELL + GAP), GAP + layer * (CELL + GAP)
+        colour = sample_colorscale(SEQUENTIAL, [result.ov_effective_rank[layer, head] / result.d_head])[0]
+        cells.append(f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" rx="5" fill="{colour}"/>')
+        cells.append(f'<polyline points="{_spectrum(result.ov_singular_values[layer, head], x, y)}"/>')
+    body = "\n".join(cells)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" fill="none" stroke="none">\n{_styled(body)}\n</svg>\n'
+
+
+def _spectrum(values: np.ndarray, x: float, y: float) -> str:
+    """Return the points of log sigma over two decades below the largest, inside a cell's margins."""
+    heights = np.clip(1 + np.log10(np.maximum(values / values[0], 1e-9)) / 2, 0, 1)
+    places = np.linspace(x + 8, x + CELL - 8, len(values))
+    return " ".join(f"{px:.1f},{y + CELL - 8 - h * (CELL - 16):.1f}" for px, h in zip(places, heights, strict=True))
+
+
+def _styled(body: str) -> str:
+    return body.replace("<polyline ", '<polyline stroke="#fff" stroke-width="2" stroke-opacity="0.85" ')
+
+
+THUMBNAILS = {"home": heads, "spectra": heads}
+
+
+def drawn() -> dict[str, str]:
+    """Return every thumbnail by name, from Fable."""
+    result = head_spectra(SpectraParams())
+    return {name: draw(result) for name, draw in THUMBNAILS.items()}
+
+
+def main(folder: Path = FOLDER) -> None:
+    for name, svg in drawn().items():
+        (folder / f"{name}.svg").write_text(svg)
+
+
+if __name__ == "__main__":
+    main()
