@@ -92,6 +92,11 @@ def parameter_count(folder: Path) -> int:
     return total
 
 
+def readable_bytes(count: int) -> str:
+    """Return a number of bytes as people write it: 2.4 GB, 12.9 MB."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
 def _product(sizes: Iterable[int]) -> int:
     total = 1
     for size in sizes:

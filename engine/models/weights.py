@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields
 import torch
 
 from engine.errors import InputError, ModelError
-from engine.models.catalog import checkpoint_folder
+from engine.models.catalog import checkpoint_folder, config_path
 from engine.models.configuration import shape_of
 from engine.models.families import FAMILIES, Shape
 from engine.models.files import Get, open_tensors, read_json
+from engine.progress import OnStep, silent
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,13 @@ class LayerHeads:
 
 def model_shape(model: str) -> Shape:
     """Return the shape of a model from its config.json alone."""
-    return shape_of(read_json(checkpoint_folder(model) / "config.json"))
+    return shape_of(read_json(config_path(model)))
 
 
-def read_layers(model: str, layers: Iterable[int] | None = None) -> Iterator[LayerHeads]:
+def read_layers(model: str, layers: Iterable[int] | None = None, on_step: OnStep = silent) -> Iterator[LayerHeads]:
     """Yield the heads of the layers asked for (default: all, in order), as stored; memory is that of one layer.
 
+    ``on_step`` hears of a download, if the model is on the hub and not here yet.
     Raises InputError for a layer that the model does not have; ModelError if a tensor is missing, has another shape than
     config.json says, or holds NaN or infinite values (naming the tensor and the layer).
     """
@@ -52,7 +54,7 @@ def read_layers(model: str, layers: Iterable[int] | None = None) -> Iterator[Lay
     for layer in asked:
         if not 0 <= layer < shape.n_layers:
             raise InputError(f"Layer {layer}: this model has layers 0 to {shape.n_layers - 1}.")
-    with open_tensors(checkpoint_folder(model), FAMILIES[shape.family].prefix) as get:
+    with open_tensors(checkpoint_folder(model, on_step), FAMILIES[shape.family].prefix) as get:
         for layer in asked:
             heads = layer_heads(shape, get, layer)
             check_finite(heads, layer)
