@@ -99,8 +99,8 @@ def find(model: str) -> Path | str:
             raise ModelError(f"This page does not offer the model {_shown(model)}; it offers {', '.join(allowed())}.")
     if entry:
         return entry.hub_id or _checked(entry.folder, model)
-    folder = Path(model).expanduser()
-    if not is_hosted() and folder.is_dir():
+    folder = None if is_hosted() else _local(model)
+    if folder:
         return _checked(folder, model)
     if hub.is_hub_id(model) and not model.startswith((".", "~")):
         return model
@@ -151,6 +151,15 @@ def _sha256(folder: Path, _identity: tuple) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def _local(model: str) -> Path | None:
+    """Return the folder that a text names, or None; a text that cannot be a path names none."""
+    try:
+        folder = Path(model).expanduser()
+        return folder if model.strip() and folder.is_dir() else None
+    except (OSError, RuntimeError):  # a name that is too long, or ~somebody
+        return None
 
 
 def _checked(folder: Path, model: str) -> Path:
