@@ -107,7 +107,7 @@ def refuse_unknown_settings(settings: Settings, name: str) -> None:
             continue
         if any(part in key for part in SPEAKS_OF_ATTENTION):
             raise ModelError(f"config.json has {key[:60]} = {str(value)[:40]}, which is not understood for {name}.")
-    for key, needed in settings.family.requires.items():
+    for key, needed in {"is_causal": settings.family.causal, **settings.family.requires}.items():
         if settings.config.get(key, needed) not in (needed, None):
             raise ModelError(f"config.json has {key} = {str(settings.config[key])[:40]}; for {name} only {needed} is supported.")
     if settings.family.biases in ("none", "qkv") and settings.config.get("attention_bias"):
@@ -158,6 +158,8 @@ def _slides(settings: Settings, layer: int) -> bool:
 def _windows(settings: Settings, types: list[str], n_layers: int) -> tuple[int | None, ...]:
     if LAYER_TYPES[1] not in types:
         return (None,) * n_layers
+    if "use_sliding_window" in settings.family.knows and not settings.get("use_sliding_window"):
+        raise ModelError("config.json names sliding layers in layer_types and turns them off in use_sliding_window; only one can hold.")
     width = settings.positive("sliding_window")
     return tuple(width if kind == LAYER_TYPES[1] else None for kind in types)
 
@@ -188,6 +190,8 @@ def _rope(settings: Settings, kind: str) -> dict:
     base = settings.get("rope_local_base_freq", 1e4) if local else settings.get("rope_theta")
     default = 1e6 if "rope_local_base_freq" in settings.family.knows else 1e4
     rope = {"rope_theta": default if base is None else base, "partial_rotary_factor": settings.get("partial_rotary_factor", 1.0), **rope}
+    if rope["partial_rotary_factor"] not in (1, None) and not settings.family.partial_rotary:
+        raise ModelError(f"config.json has partial_rotary_factor = {str(rope['partial_rotary_factor'])[:40]}, which this family does not apply.")
     if settings.get("original_max_position_embeddings") and "original_max_position_embeddings" in settings.family.knows:
         rope["original_max_position_embeddings"] = settings.get("original_max_position_embeddings")
     if settings.family.layout == "concatenated" and rope.get("rope_type", rope.get("type")) in ("su", "yarn"):

@@ -30,6 +30,7 @@ class Family:
     biases: str = "config"
     windows: str = "none"
     rotary: bool = True
+    partial_rotary: bool = False  # the model rotates part of a head if config.json says so; the others ignore that
     grouped: bool = True  # several query heads may share a key-value head, and d_head is free
     causal: bool = True
     embedding: str = "embed_tokens"
@@ -55,7 +56,15 @@ GEMMA2 = replace(
     GEMMA,
     windows="types",
     defaults={**GEMMA.defaults, "num_key_value_heads": 4, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "sliding_window": 4096},
-    knows=("rope_scaling", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window", "layer_types"),
+    knows=(
+        "rope_scaling",
+        "query_pre_attn_scalar",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "sliding_window",
+        "sliding_window_size",
+        "layer_types",
+    ),
 )
 
 FAMILIES = {
@@ -84,8 +93,10 @@ FAMILIES = {
         layout="concatenated",
         biases="none",
         windows="all",
+        partial_rotary=True,
         defaults={"tie_word_embeddings": False, "sliding_window": None, "original_max_position_embeddings": 4096},
-        knows=("rope_scaling", "sliding_window", "original_max_position_embeddings"),
+        requires={"full_attn_mod": 1},
+        knows=("rope_scaling", "sliding_window", "original_max_position_embeddings", "full_attn_mod"),
     ),
     "gpt2": Family(
         prefix="transformer.",
@@ -114,6 +125,7 @@ FAMILIES = {
         layout="interleaved",
         output="attention.dense",
         norm_shift=True,
+        partial_rotary=True,
         grouped=False,
         embedding="embed_in",
         unembedding="embed_out",

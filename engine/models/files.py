@@ -5,18 +5,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from engine.errors import ModelError
+
+if TYPE_CHECKING:  # the catalogue reads folders without waiting for torch
+    import torch
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-ACCEPTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ACCEPTED = ("torch.float16", "torch.bfloat16", "torch.float32", "torch.float64")
 
-Get = Callable[[str], torch.Tensor | None]
+Get = Callable[[str], "torch.Tensor | None"]
 """Return the tensor of a name, or None if the checkpoint has none."""
 
 
@@ -73,7 +75,7 @@ def open_tensors(folder: Path, prefix: str = "") -> Iterator[Get]:
                 opened[file] = handle, frozenset(handle.keys())
             return opened.get(file, (None, ()))
 
-        def get(name: str) -> torch.Tensor | None:
+        def get(name: str) -> "torch.Tensor | None":
             for full in (name, prefix + name):
                 file, names = file_of(full)
                 if full in names:
@@ -113,14 +115,14 @@ def _open(path: Path):
         raise ModelError(f"{path.name} of {path.parent.name} is damaged or cut short ({str(error)[:100]}): download it again.") from error
 
 
-def _read(file, name: str, folder: Path) -> torch.Tensor:
+def _read(file, name: str, folder: Path) -> "torch.Tensor":
     from safetensors import SafetensorError
 
     try:
         tensor = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{name} of {folder.name} cannot be read ({str(error)[:100]}): download it again.") from error
-    if tensor.dtype not in ACCEPTED:
+    if str(tensor.dtype) not in ACCEPTED:
         raise ModelError(f"{name} is stored as {str(tensor.dtype).removeprefix('torch.')}; weights of 16, 32 or 64 bits (floating point) are needed.")
     return tensor
 

@@ -114,6 +114,51 @@ def test_settings_of_published_checkpoints_that_change_nothing():
     assert shape_of({**LLAMA, **harmless}) == shape_of(LLAMA)
 
 
+# As the hub serves them, by repositories that quote them; sizes and what is about attention, not every word.
+PUBLISHED = {
+    "gemma-3-270m": {
+        **{"_sliding_window_pattern": 6, "architectures": ["Gemma3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0},
+        **{"attn_logit_softcapping": None, "final_logit_softcapping": None, "head_dim": 256, "hidden_size": 640, "sliding_window": 512},
+        **{"layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 3, "max_position_embeddings": 32768, "model_type": "gemma3_text"},
+        **{"num_attention_heads": 4, "num_hidden_layers": 18, "num_key_value_heads": 1, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06},
+        **{"rope_local_base_freq": 10000.0, "rope_scaling": None, "rope_theta": 1000000.0, "vocab_size": 262144},
+    },
+    "gemma-2-9b": {
+        **{"architectures": ["Gemma2ForCausalLM"], "attention_bias": False, "attn_logit_softcapping": 50.0, "cache_implementation": "hybrid"},
+        **{"final_logit_softcapping": 30.0, "head_dim": 256, "hidden_size": 3584, "max_position_embeddings": 8192, "model_type": "gemma2"},
+        **{"num_attention_heads": 16, "num_hidden_layers": 42, "num_key_value_heads": 8, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06},
+        **{"rope_theta": 10000.0, "sliding_window": 4096, "sliding_window_size": 4096, "vocab_size": 256000},
+    },
+    "Phi-4-mini": {
+        **{"architectures": ["Phi3ForCausalLM"], "attention_bias": False, "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"}},
+        **{"full_attn_mod": 1, "hidden_size": 3072, "interpolate_factor": 1, "lm_head_bias": False, "max_position_embeddings": 131072},
+        **{"mlp_bias": False, "model_type": "phi3", "num_attention_heads": 24, "num_hidden_layers": 32, "num_key_value_heads": 8},
+        **{"original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "rms_norm_eps": 1e-05, "sliding_window": 262144},
+        **{"rope_scaling": {"type": "longrope", "short_factor": [1] * 48, "long_factor": [2] * 48}, "rope_theta": 1e4, "vocab_size": 200064},
+    },
+    "bert-base": {
+        **{"_attn_implementation_autoset": True, "architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1},
+        **{"hidden_size": 768, "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "model_type": "bert", "num_attention_heads": 12},
+        **{"num_hidden_layers": 12, "position_embedding_type": "absolute", "type_vocab_size": 2, "vocab_size": 30522},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "d_head", "n_rotary", "tied", "tokens"),
+    [
+        ("gemma-3-270m", 256, 256, True, True),
+        ("gemma-2-9b", 256, 256, True, True),
+        ("Phi-4-mini", 128, 96, False, True),
+        ("bert-base", 64, None, True, False),
+    ],
+)
+def test_published_configurations_are_understood(name, d_head, n_rotary, tied, tokens):
+    shape = shape_of(PUBLISHED[name])
+    rotation = rotation_of(shape, 0)
+    assert (shape.d_head, rotation and rotation.n_rotary, shape.tied, shape.has_unembedding) == (d_head, n_rotary, tied, tokens)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -150,7 +195,15 @@ def test_settings_of_published_checkpoints_that_change_nothing():
         ({"rope_parameters": 7}, "rotation settings '7'; an object is needed"),
         ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "not a list of 3 names"),
         ({"model_type": "qwen2", "layer_types": ["full_attention", "linear_attention", "full_attention"]}, "a layer of type 'linear_attention'"),
-        ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window = None"),
+        (
+            {"model_type": "qwen2", "layer_types": ["sliding_attention"] * 3, "use_sliding_window": True, "sliding_window": None},
+            "sliding_window = None",
+        ),
+        ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 3, "use_sliding_window": False, "sliding_window": 8}, "turns them off"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5, which this family does not apply"),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5, which"),
+        ({"is_causal": False}, "is_causal = False; for llama only True"),
+        ({"model_type": "phi3", "full_attn_mod": 2}, "full_attn_mod = 2; for phi3 only 1"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps = small; a positive number"),
     ],
 )

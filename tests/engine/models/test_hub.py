@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,18 @@ def test_two_processes_download_the_same_model(tmp_path, tiny_files):
     assert [out.strip() for out, _ in answers] == ["2", "2"], answers
     blobs = [path for path in (tmp_path / "hub").rglob("blobs/*") if path.is_file()]
     assert sorted(path.stat().st_size for path in blobs) == sorted(len(tiny_files[name]) for name in ("config.json", "model.safetensors"))
+
+
+def test_two_threads_download_the_same_model(served):
+    with ThreadPoolExecutor(2) as both:
+        answers = list(both.map(lambda _: len(list(read_layers(REPO))), range(2)))
+    assert answers == [2, 2]
+
+
+def test_the_catalogue_imports_neither_torch_nor_transformers():
+    script = "import sys, engine.models.catalog; print([name for name in ('torch', 'transformers', 'huggingface_hub') if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert answer.stdout.strip() == "[]"
 
 
 def test_the_forms_of_a_hub_id():
