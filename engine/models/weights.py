@@ -54,11 +54,13 @@ def read_layers(model: str, layers: Iterable[int] | None = None, on_step: OnStep
     for layer in asked:
         if not 0 <= layer < shape.n_layers:
             raise InputError(f"Layer {layer}: this model has layers 0 to {shape.n_layers - 1}.")
-    with open_tensors(checkpoint_folder(model, on_step), FAMILIES[shape.family].prefix) as get:
-        for layer in asked:
+    folder, prefix = checkpoint_folder(model, on_step), FAMILIES[shape.family].prefix
+    for layer in asked:
+        with open_tensors(folder, prefix) as get:  # anew for each layer: a file that stays mapped keeps all that was read
             heads = layer_heads(shape, get, layer)
-            check_finite(heads, layer)
-            yield heads
+        check_finite(heads, layer)
+        yield heads
+        del heads
 
 
 def read_embeddings(model: str) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -4,11 +4,15 @@ First half: the model's own attention weights from W_Q, W_K, biases, norms and r
 from those weights and sum_h A_h x (W_O^h W_V^h)^T. Either half alone lets some mistakes pass; the last tests show which.
 """
 
+import gc
+import json
+import mmap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from engine.models.attention import attention_weights, cos_sin, head_attention, head_queries_and_keys, make_stoppable, rotate_halves, tensors_of
 from engine.models.configuration import shape_of
@@ -162,6 +166,27 @@ def test_only_the_layers_asked_for(tmp_path):
     (last,) = read_layers(str(tmp_path), [1])
     assert torch.equal(last.W_K, both[1].W_K)
     assert not torch.equal(last.W_K, both[0].W_K)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident memory as Linux reports it")
+def test_memory_is_that_of_one_layer(tmp_path):
+    d_model, n_layers = 512, 16
+    sizes = {"hidden_size": d_model, "num_attention_heads": 8, "num_hidden_layers": n_layers, "vocab_size": 8, "max_position_embeddings": 8}
+    tensors = {}
+    for layer in range(n_layers):
+        tensors[f"layers.{layer}.input_layernorm.weight"] = torch.ones(d_model)
+        tensors |= {f"layers.{layer}.self_attn.{name}_proj.weight": torch.ones(d_model, d_model) for name in "qkvo"}
+    save_file(tensors, tmp_path / "model.safetensors")
+    del tensors
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **sizes}))
+    resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE  # noqa: E731
+    next(read_layers(str(tmp_path)))  # what is allocated once is no layer's
+    gc.collect()
+    before, peak = resident(), 0
+    for _ in read_layers(str(tmp_path)):
+        peak = max(peak, resident() - before)
+    one = 4 * 4 * d_model**2
+    assert peak < 3 * one, f"{peak / one:.1f} layers of {n_layers}"
 
 
 @pytest.fixture(scope="module")
