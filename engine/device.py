@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
@@ -61,6 +62,35 @@ def parallel_map(function: Callable, items: Iterable) -> list:
 @lru_cache(maxsize=1)
 def _single_threaded() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(CPU_THREADS, thread_name_prefix="lapack", initializer=torch.set_num_threads, initargs=(1,))
+
+
+def free_memory(device: Device) -> int | None:
+    """Return the bytes that a new allocation on the device may use, or None where the system does not say.
+
+    On the CPU: what Linux calls available, within the limit of the process's control group (a container's).
+    """
+    if device.name == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    known = [count for count in (_available(), _left_in_group()) if count is not None]
+    return min(known, default=None)
+
+
+def _available() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _left_in_group(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return limit - use of this control group, counting cached files as free; None without a limit."""
+    try:
+        limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines()).get("inactive_file", 0)
+        return int(limit) - int(used) + int(cached)
+    except (OSError, ValueError):  # no such files, or a limit of "max"
+        return None
 
 
 def synchronize(device: Device) -> None:

@@ -4,7 +4,11 @@ from contextvars import ContextVar
 
 import torch
 
-from engine.models.families import FAMILIES, shape_of
+from engine.errors import InputError, ModelError
+from engine.models.configuration import shape_of
+from engine.models.families import FAMILIES, Rotation, Shape, window_of
+from engine.models.files import Get
+from engine.models.weights import LayerHeads, layer_heads
 
 _stop_at: ContextVar[torch.nn.Module | None] = ContextVar("stop_at", default=None)
 
@@ -15,46 +19,108 @@ class _Reached(Exception):
 
 @torch.no_grad()
 def head_attention(model, ids: list[int], layer: int, head: int) -> torch.Tensor:
-    """Return A (tokens, tokens) of one head, rows summing to 1: softmax(q k^T / sqrt(d_head)), causal.
+    """Return A (tokens, tokens) of one head, rows summing to 1: softmax of the scores of what each token may see.
 
-    The forward pass ends at that layer's attention, so later layers, the other heads and the unembedding cost
-    nothing. The model must be stoppable (Llama layout: rotation of halves, no q or k norm).
+    q and k get their biases, their norms and the model's own rotation; scores their scale, softcap, window and, unless
+    the model is an encoder, the causal mask. The forward pass ends at that layer's attention, so later layers, the other
+    heads and the unembedding cost nothing. The model must be stoppable (``make_stoppable``).
+    Raises InputError for a layer or head that the model does not have.
     """
     shape = shape_of(model.config.to_dict())
-    family = FAMILIES[shape.family]
-    block = model.get_submodule(family.attention.format(layer=layer))
-    x, (cos, sin) = _input_of(model, block, ids)
-    group, r = shape.group_size, shape.d_head
-    rows = lambda name, index: model.get_parameter(f"{family.attention.format(layer=layer)}.{name}")[index * r : (index + 1) * r]  # noqa: E731
-    q, k = x @ rows(family.query, head).T, x @ rows(family.key, head // group).T
-    q, k = (v * cos + torch.cat([-v[:, r // 2 :], v[:, : r // 2]], dim=-1) * sin for v in (q, k))
-    scores = (q @ k.T).double() / r**0.5
-    future = torch.ones_like(scores, dtype=torch.bool).triu(1)
-    return scores.masked_fill(future, -torch.inf).softmax(-1)
+    if not (0 <= layer < shape.n_layers and 0 <= head < shape.n_heads):
+        accepted = f"layers 0 to {shape.n_layers - 1} and heads 0 to {shape.n_heads - 1}"
+        raise InputError(f"Layer {layer}, head {head}: this model has {accepted}.")
+    block = _attention_of(model, shape, layer)
+    x, rotation = _input_of(model, block, ids)
+    q, k = head_queries_and_keys(shape, layer_heads(shape, tensors_of(model), layer), head, x)
+    if rotation is not None:
+        q, k = (rotate_halves(v, *rotation) for v in (q, k))
+    return attention_weights(shape, layer, q, k)
+
+
+def head_queries_and_keys(shape: Shape, heads: LayerHeads, head: int, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return q and k (tokens, d_head) of a head before the rotation, for the attention's input x (tokens, d_model)."""
+    group = head // shape.group_size
+    q, k = x @ heads.W_Q[head].T, x @ heads.W_K[group].T
+    q = q if heads.b_Q is None else q + heads.b_Q[head]
+    k = k if heads.b_K is None else k + heads.b_K[group]
+    return _rms_norm(q, heads.q_gain, shape.norm_eps), _rms_norm(k, heads.k_gain, shape.norm_eps)
+
+
+def attention_weights(shape: Shape, layer: int, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Return A (tokens, tokens) in double precision from the rotated q and k (tokens, d_head) of one head."""
+    scores = (q @ k.T).double() * shape.query_scale
+    if shape.softcap is not None:
+        scores = shape.softcap * torch.tanh(scores / shape.softcap)
+    return scores.masked_fill(hidden(shape, layer, len(scores)).to(scores.device), -torch.inf).softmax(-1)
+
+
+def hidden(shape: Shape, layer: int, n_tokens: int) -> torch.Tensor:
+    """Return (tokens, tokens), True where token i does not see token j: the future, and what lies before its window."""
+    back = torch.arange(n_tokens)[:, None] - torch.arange(n_tokens)
+    mask = (back < 0) if shape.causal else torch.zeros_like(back, dtype=torch.bool)
+    window = window_of(shape, layer)
+    return mask if window is None else mask | (back >= window)
+
+
+def rotate_halves(v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Return v (tokens, d_head) with pairs (i, i + n/2) of its first n dimensions rotated; cos and sin are (tokens, n)."""
+    n = cos.shape[-1]
+    turned, rest = v[:, :n], v[:, n:]
+    half = torch.cat([-turned[:, n // 2 :], turned[:, : n // 2]], dim=-1)
+    return torch.cat([turned * cos + half * sin, rest], dim=-1)
+
+
+def cos_sin(rotation: Rotation, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cos and sin (tokens, n_rotary) of a rotation at positions (tokens,), attention factor included."""
+    angles = positions.double()[:, None] * torch.tensor(rotation.inv_freq, dtype=torch.float64)
+    both = torch.cat([angles, angles], dim=-1)
+    return both.cos() * rotation.attention_factor, both.sin() * rotation.attention_factor
 
 
 def make_stoppable(model):
     """Put a hook on every attention layer, once and for good, that can end the forward pass of the thread that asks."""
     shape = shape_of(model.config.to_dict())
     for layer in range(shape.n_layers):
-        block = model.get_submodule(FAMILIES[shape.family].attention.format(layer=layer))
-        block.register_forward_pre_hook(_stop, with_kwargs=True)
+        _attention_of(model, shape, layer).register_forward_pre_hook(_stop, with_kwargs=True)
     return model
+
+
+def tensors_of(model) -> Get:
+    """Return ``get(name) -> tensor or None`` over a live model's parameters, by the names of its base model."""
+    base = model.base_model
+
+    def get(name: str) -> torch.Tensor | None:
+        try:
+            return base.get_parameter(name).detach()
+        except AttributeError:
+            return None
+
+    return get
+
+
+def _attention_of(model, shape: Shape, layer: int) -> torch.nn.Module:
+    family = FAMILIES[shape.family]
+    return model.base_model.get_submodule(family.block.format(layer=layer) + family.attention)
+
+
+def _rms_norm(v: torch.Tensor, gain: torch.Tensor | None, eps: float) -> torch.Tensor:
+    return v if gain is None else gain * v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + eps)
 
 
 def _stop(block, args, kwargs):
     if _stop_at.get() is block:
-        raise _Reached(args[0] if args else kwargs["hidden_states"], kwargs["position_embeddings"])
+        raise _Reached(args[0] if args else kwargs["hidden_states"], kwargs.get("position_embeddings"))
 
 
 def _input_of(model, block, ids: list[int]):
-    """Return what a layer's attention receives: x (tokens, d_model) and its rotation (cos, sin), each (tokens, d_head)."""
+    """Return what a layer's attention receives: x (tokens, d_model), and (cos, sin), each (tokens, n_rotary), or None."""
     token = _stop_at.set(block)
     try:
         model.base_model(input_ids=torch.tensor([ids], device=model.device), use_cache=False)
     except _Reached as reached:
-        x, (cos, sin) = reached.args
-        return x[0], (cos[0], sin[0])
+        x, rotation = reached.args
+        return x[0], None if rotation is None else tuple(part[0] for part in rotation)
     finally:
         _stop_at.reset(token)
-    raise RuntimeError("The forward pass ended without reaching the layer; was the model made stoppable?")
+    raise ModelError("The forward pass ended without reaching the layer; the model was not made stoppable.")
