@@ -67,10 +67,15 @@ def _parser(argv: list[str]) -> _Parser:
             params_class = _lab(name)[1]
             command.description = params_class.__doc__
             for field in fields(params_class):
-                option = "--" + field.name.replace("_", "-")
-                command.add_argument(option, dest=field.name, type=type(field.default), default=field.default, help=f"default: {field.default}")
+                _add_option(command, field)
         command.add_argument("--json", metavar="FILE|-", help="write the whole result as JSON to a file, or - for standard output")
     return parser
+
+
+def _add_option(command: argparse.ArgumentParser, field) -> None:
+    """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
+    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": type(field.default)}
+    command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=field.default, help=f"default: {field.default}", **kind)
 
 
 def _write(result, table: tuple[list[str], list[list]], target: str | None) -> None:

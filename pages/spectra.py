@@ -15,7 +15,7 @@ from engine.models.weights import model_shape  # noqa: E402
 from engine.params import Number  # noqa: E402
 from engine.spectra import SpectraParams, chance, head_numbers, head_spectra, prompt_attention  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Text  # noqa: E402
+from pages.shared.controls import Choice, Integer, Switch, Text  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
 from pages.shared.layout import close_lab, controls, numbers, open_lab, prose, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
@@ -28,6 +28,9 @@ PANEL = Panel(
     circuit=Choice("Circuit", {"ov": "what it moves", "qk": "where it looks"}),
     layer=Integer("Layer", 0, 200),
     head=Integer("Head", 0, 200),
+    delta=Integer("Tokens back from query to key", 0, 4096),
+    fold=Switch("Fold norm gains in"),
+    latent=Integer("Numbers per token in a latent key cache", 1, 4096),
     prompt=Text("Prompt", 400),
 )
 

@@ -33,6 +33,13 @@ def head_attention(model, ids: list[int], layer: int, head: int) -> torch.Tensor
     return scores.masked_fill(future, -torch.inf).softmax(-1)
 
 
+@torch.no_grad()
+def attention_input(model, ids: list[int], layer: int) -> torch.Tensor:
+    """Return what a layer's query, key and value matrices read on a prompt, (tokens, d_model): the normed residual stream."""
+    family = FAMILIES[shape_of(model.config.to_dict()).family]
+    return _input_of(model, model.get_submodule(family.attention.format(layer=layer)), ids)[0]
+
+
 def make_stoppable(model):
     """Put a hook on every attention layer, once and for good, that can end the forward pass of the thread that asks."""
     shape = shape_of(model.config.to_dict())

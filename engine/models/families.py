@@ -5,6 +5,8 @@ A row names parameters, so it reads a live model's state as well as a safetensor
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.errors import ModelError
 
 
@@ -17,6 +19,9 @@ class Family:
     key: str = "k_proj.weight"
     value: str = "v_proj.weight"
     output: str = "o_proj.weight"
+    norm: str = "model.layers.{layer}.input_layernorm.weight"
+    embedding: str = "model.embed_tokens.weight"
+    unembedding: str = "lm_head.weight"
     causal: bool = True
 
 
@@ -35,6 +40,8 @@ class Shape:
     d_head: int
     context: int
     vocab_size: int
+    tied: bool = False
+    rope_theta: float = 10000.0
 
     @property
     def group_size(self) -> int:
@@ -53,7 +60,27 @@ def shape_of(config: dict) -> Shape:
         raise ModelError(f"{n_heads} query heads cannot be shared evenly by {n_kv_heads} key-value heads.")
     d_head = _positive(config, "head_dim", d_model // n_heads)
     context, vocab = _positive(config, "max_position_embeddings"), _positive(config, "vocab_size")
-    return Shape(family, n_layers, n_heads, n_kv_heads, d_model, d_head, context, vocab)
+    rope = config.get("rope_parameters") or config
+    theta = float(rope.get("rope_theta", 10000.0))
+    return Shape(family, n_layers, n_heads, n_kv_heads, d_model, d_head, context, vocab, bool(config.get("tie_word_embeddings")), theta)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How a layer rotates queries and keys: the first ``n_rotary`` numbers of a head, pair i by position * inv_freq[i].
+
+    ``interleaved``: pairs are (2i, 2i + 1), else (i, i + n_rotary / 2). cos and sin are multiplied by ``attention_factor``.
+    """
+
+    n_rotary: int
+    inv_freq: np.ndarray
+    interleaved: bool = False
+    attention_factor: float = 1.0
+
+
+def rotation_of(shape: Shape, layer: int) -> Rotation | None:
+    """Return the rotation of a layer, None where the family has none."""
+    return Rotation(shape.d_head, shape.rope_theta ** (-np.arange(0, shape.d_head, 2) / shape.d_head))
 
 
 def _positive(config: dict, name: str, default: int | None = None) -> int:

@@ -1,9 +1,9 @@
 """The attention weights of one layer at a time, straight from safetensors: the model itself is never built."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,12 +15,24 @@ from engine.models.families import FAMILIES, Shape, shape_of
 
 @dataclass(frozen=True)
 class LayerHeads:
-    """The heads of one layer: W_Q (n_heads, d_head, d_model), W_K and W_V (n_kv_heads, d_head, d_model), W_O (n_heads, d_model, d_head)."""
+    """The heads of one layer: W_Q (n_heads, d_head, d_model), W_K and W_V (n_kv_heads, d_head, d_model), W_O (n_heads, d_model, d_head).
+
+    What a family lacks is None: biases, the gain and shift (d_model,) of the norm before attention, and the gains
+    (d_head,) of norms on queries and keys.
+    """
 
     W_Q: torch.Tensor
     W_K: torch.Tensor
     W_V: torch.Tensor
     W_O: torch.Tensor
+    b_Q: torch.Tensor | None = None
+    b_K: torch.Tensor | None = None
+    b_V: torch.Tensor | None = None
+    b_O: torch.Tensor | None = None
+    gain: torch.Tensor | None = None
+    shift: torch.Tensor | None = None
+    q_gain: torch.Tensor | None = None
+    k_gain: torch.Tensor | None = None
 
 
 def model_shape(model: str) -> Shape:
@@ -35,15 +47,26 @@ def model_shape(model: str) -> Shape:
     return shape_of(config)
 
 
-def read_layers(model: str) -> Iterator[LayerHeads]:
-    """Yield the heads of layer 0, 1, ..., in the precision they are stored in; memory is that of one layer."""
+def read_layers(model: str, layers: Iterable[int] | None = None) -> Iterator[LayerHeads]:
+    """Yield the heads of the layers asked for (default: all, in order), as they are stored; memory is that of one layer."""
     shape = model_shape(model)
     family = FAMILIES[shape.family]
     with ExitStack() as stack:
         get = _reader(checkpoint_folder(model), stack)
-        for layer in range(shape.n_layers):
+        for layer in range(shape.n_layers) if layers is None else layers:
             prefix = family.attention.format(layer=layer) + "."
-            yield split_heads(shape, *(get(prefix + name) for name in (family.query, family.key, family.value, family.output)))
+            heads = split_heads(shape, *(get(prefix + name) for name in (family.query, family.key, family.value, family.output)))
+            yield replace(heads, gain=get(family.norm.format(layer=layer)))
+
+
+def read_embeddings(model: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return W_E and W_U, each (vocab_size, d_model), as they are stored; W_U is W_E where they are tied."""
+    shape = model_shape(model)
+    family = FAMILIES[shape.family]
+    with ExitStack() as stack:
+        get = _reader(checkpoint_folder(model), stack)
+        W_E = get(family.embedding)
+        return W_E, W_E if shape.tied else get(family.unembedding)
 
 
 def split_heads(shape: Shape, query, key, value, output) -> LayerHeads:
