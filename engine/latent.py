@@ -38,7 +38,7 @@ class LatentResult:
         r = self.latent - 1
         return (
             Number("Numbers kept per token", 100 * self.latent / self.n, None, 1, " %"),
-            Number("Error, best for these keys", 100 * float(self.best[r]), None, 1, " %"),
+            Number(f"Error, best for these {self.n_tokens} keys", 100 * float(self.best[r]), None, 1, " %"),
             Number("Error, weight truncated", 100 * float(self.from_weights[r]), None, 1, " %"),
         )
 
