@@ -10,14 +10,25 @@ from engine.errors import InputError
 
 
 def product_singular_values(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Return the r largest singular values of A B without forming the product: svd(R_A R_B^T) from two QRs.
+    """Return r singular values of A B without forming the product: svd(R_A R_B^T) from two QRs. The exact route.
 
-    A (..., m, r), B (..., r, n), r <= m, n -> (..., r), descending. Householder QR and the SVD of an r x r core, so
-    the error is of the order of eps * |A| * |B|, whatever the condition of either factor.
+    A (..., m, r), B (..., r, n) -> (..., r), descending, the last ones 0 where m or n is below r. Householder QR and
+    the SVD of a core of at most r x r, so the error is of the order of eps * |A| * |B|, whatever the condition of
+    either factor; both are scaled first, so nothing over- or underflows on the way.
     """
-    R_A = torch.linalg.qr(A.double(), mode="r").R
-    R_B = torch.linalg.qr(B.double().mT, mode="r").R
-    return torch.linalg.svdvals(R_A @ R_B.mT)
+    (A, by_A), (B, by_B) = scaled(A), scaled(B)
+    R_A = torch.linalg.qr(A, mode="r").R
+    R_B = torch.linalg.qr(B.mT, mode="r").R
+    values = torch.linalg.svdvals(R_A @ R_B.mT) * by_A[..., None] * by_B[..., None]
+    return torch.nn.functional.pad(values, (0, A.shape[-1] - values.shape[-1]))
+
+
+def scaled(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (A / c, c) in float64: c (...,) a power of two, so the division is exact; entries then are below 2 (c = 1 for zeros)."""
+    A = A.double()
+    largest = A.abs().amax((-2, -1))
+    c = torch.exp2(torch.where(largest > 0, largest, 1.0).log2().floor())
+    return A / c[..., None, None], c
 
 
 def energy(singular_values: np.ndarray) -> np.ndarray:
@@ -65,6 +76,41 @@ def participation_ratio(singular_values: np.ndarray) -> np.ndarray:
     return np.divide(1.0, second, out=np.zeros_like(second), where=second > 0)
 
 
+def numerical_rank(singular_values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return how many singular values of A B stand above what rounding leaves: sigma_i > r * eps * |A|_F |B|_F.
+
+    ``scale`` (...,) is |A|_F |B|_F, to which float64 computes every singular value; 0 for a zero matrix.
+    """
+    floor = np.shape(singular_values)[-1] * np.finfo(np.float64).eps * np.asarray(scale)[..., None]
+    return (np.asarray(singular_values) > floor).sum(-1)
+
+
+def condition_number(singular_values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return sigma_1 / sigma_k with k the numerical rank, so that it is finite for any matrix; 0 for a zero matrix."""
+    values = -np.sort(-np.asarray(singular_values, dtype=np.float64), axis=-1)
+    rank = numerical_rank(values, scale)
+    last = np.take_along_axis(values, np.maximum(rank - 1, 0)[..., None], axis=-1)[..., 0]
+    return np.divide(values[..., 0], last, out=np.zeros_like(last), where=rank > 0)
+
+
+def copying_score(eigenvalues: np.ndarray) -> np.ndarray:
+    """Return Re(sum lambda) / sum |lambda| over the last axis, in [-1, 1]; 0 where all vanish.
+
+    1: every direction is written back as it was read; -1: every one is written back negated (Elhage et al. 2021, "copying").
+    """
+    total, size = np.real(eigenvalues).sum(-1), np.abs(eigenvalues).sum(-1)
+    return np.divide(total, size, out=np.zeros_like(size), where=size > 0)
+
+
+def product_eigenvalues(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """Return the r eigenvalues of A B that can differ from 0, (..., r) complex: those of the r x r product B A.
+
+    A (..., n, r), B (..., r, n), scaled first, since eigenvalues of the scaled product are the same up to the scale.
+    """
+    (A, by_A), (B, by_B) = scaled(A), scaled(B)
+    return torch.linalg.eigvals(B @ A) * by_A[..., None] * by_B[..., None]
+
+
 def gaussian_product_spectra(m: int, r: int, n: int, draws: int, seed: int = 0) -> np.ndarray:
     """Return singular values of G H for Gaussian G (m, r), H (r, n), each scaled to Frobenius norm 1: (draws, r).
 
@@ -74,6 +120,17 @@ def gaussian_product_spectra(m: int, r: int, n: int, draws: int, seed: int = 0) 
     rng = np.random.default_rng(seed)
     left, right = (_gaussian_r_factor(rng, size, r, draws) for size in (m, n))
     return np.linalg.svd(left @ right.transpose(0, 2, 1), compute_uv=False)
+
+
+def gaussian_product_eigenvalues(n: int, r: int, draws: int, seed: int = 0) -> np.ndarray:
+    """Return eigenvalues of G H for Gaussian G (n, r), H (r, n), in no fixed unit: (draws, r), complex.
+
+    They are those of H G. With H = L Q^T (L lower triangular, Q orthonormal columns), H G = L (Q^T G), and Q^T G is an
+    r x r Gaussian independent of L: so the cost does not depend on n here either.
+    """
+    rng = np.random.default_rng(seed)
+    L = _gaussian_r_factor(rng, n, r, draws).transpose(0, 2, 1)
+    return np.linalg.eigvals(L @ rng.standard_normal((draws, r, r)))
 
 
 def _gaussian_r_factor(rng, m: int, r: int, draws: int) -> np.ndarray:

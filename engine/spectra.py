@@ -3,38 +3,46 @@
 Source: seed 004 (spectral diagnostics); Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from engine.circuits import CIRCUITS, Circuits, circuits, left_out
 from engine.device import compute_device, parallel_map
 from engine.errors import InputError
-from engine.linalg import cumulative_energy, directions_for, energy_effective_rank, gaussian_product_spectra, product_singular_values
+from engine.gram import grouped_spectra
+from engine.linalg import copying_score, cumulative_energy, directions_for, gaussian_product_eigenvalues, product_eigenvalues
 from engine.models.attention import head_attention
 from engine.models.catalog import sha256
+from engine.models.families import rotation_of
 from engine.models.loading import open_model, tokenize
 from engine.models.weights import LayerHeads, model_shape, read_layers
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
+from engine.scalars import BAND, ScalarBands, Scalars, bands_of, chance_spectra, scalars_of
 
-CIRCUITS = ("ov", "qk")
 TOKEN_LIMIT = 128
 CHANCE_DRAWS = 64
-BAND = (5, 95)
+FARTHEST = 1_000_000
 
 
 @dataclass(frozen=True)
 class SpectraParams:
     """What the head-spectrum lab can be asked. ``circuit``: ov (what a head moves) or qk (where it looks).
 
-    ``model`` is a catalogue name or, outside a hosted page, a folder with a checkpoint.
+    ``model`` is a catalogue name or, outside a hosted page, a folder with a checkpoint. ``delta``: how many tokens back
+    from query to key W_QK is taken; ``fold``: whether norm gains are multiplied into the weights; ``latent``: how many
+    numbers per token the compressed key cache of a layer keeps.
     """
 
     model: str = "fable"
     circuit: str = "ov"
     layer: int = 0
     head: int = 0
+    delta: int = 0
+    fold: bool = False
+    latent: int = 16
     prompt: str = "The true meaning of life is absurdity, and suffering"
 
     def __post_init__(self):
@@ -42,14 +50,20 @@ class SpectraParams:
             raise InputError(f"The circuit is {self.circuit[:40]!r}; accepted are {', '.join(CIRCUITS)}.")
         if self.layer < 0 or self.head < 0:
             raise InputError(f"Layer {self.layer}, head {self.head}: both count from 0.")
+        if not 0 <= self.delta <= FARTHEST:
+            raise InputError(f"The distance delta is {self.delta}; accepted are 0 to {FARTHEST} tokens back from query to key.")
+        if self.latent < 1:
+            raise InputError(f"The latent size is {self.latent}; it must be at least 1 number per token.")
 
 
 @dataclass(frozen=True)
 class SpectraResult:
-    """Singular values of W_OV = W_O W_V and W_QK = W_Q^T W_K of every head, nothing folded, distance 0.
+    """Singular values of W_OV = W_O W_V and W_QK(delta) = W_Q^T R_(-delta) W_K of every head, and what sums them up.
 
     ``*_singular_values`` (n_layers, n_heads, d_head), descending; ``*_effective_rank`` (n_layers, n_heads), the
-    energy definition; ``*_scale`` (n_layers, n_heads), the product of both factors' Frobenius norms.
+    energy definition; ``*_scale`` (n_layers, n_heads), the product of both factors' Frobenius norms; ``*_exact``
+    (n_layers, n_heads), True where the fast route was not trusted. ``ov`` and ``qk`` hold every number of
+    ``engine.scalars``, each (n_layers, n_heads). ``left_out``: sentences on what these matrices do not show.
     """
 
     model: str
@@ -60,16 +74,33 @@ class SpectraResult:
     n_kv_heads: int
     d_model: int
     d_head: int
+    delta: int
+    fold: bool
+    left_out: tuple[str, ...]
     ov_singular_values: np.ndarray
     qk_singular_values: np.ndarray
     ov_effective_rank: np.ndarray
     qk_effective_rank: np.ndarray
     ov_scale: np.ndarray
     qk_scale: np.ndarray
+    ov_exact: np.ndarray
+    qk_exact: np.ndarray
+    ov: Scalars
+    qk: Scalars
 
     def of(self, circuit: str, what: str) -> np.ndarray:
-        """Return a field by circuit: ``of("ov", "effective_rank")``."""
-        return getattr(self, f"{circuit}_{what}")
+        """Return a field by circuit: ``of("ov", "singular_values")``, or any number of ``engine.scalars``."""
+        own = f"{circuit}_{what}"
+        return getattr(self, own) if hasattr(self, own) else getattr(getattr(self, circuit), what)
+
+
+@dataclass(frozen=True)
+class CopyingResult:
+    """Copying scores of every head, (n_layers, n_heads), and of Gaussian factors of the heads' shape: mean and 5 to 95 % band."""
+
+    copying_score: np.ndarray
+    chance: float
+    chance_band: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -78,6 +109,7 @@ class ChanceResult:
 
     ``median``, ``low``, ``high`` (d_head,): singular values, with the 5 % to 95 % band over draws.
     ``energy_median`` (d_head,): cumulative energy. ``effective_rank`` and ``directions_90``: means over draws.
+    ``scalars``: mean and band of every number of ``engine.scalars``.
     """
 
     draws: int
@@ -88,6 +120,7 @@ class ChanceResult:
     effective_rank: float
     effective_rank_band: tuple[float, float]
     directions_90: float
+    scalars: ScalarBands
 
 
 @dataclass(frozen=True)
@@ -106,25 +139,30 @@ class AttentionResult:
         return (first, before) if n > 2 else ()
 
 
-@uses("model")
+def layer_circuits(params: SpectraParams) -> Iterator[tuple[LayerHeads, Circuits]]:
+    """Yield every layer's weights as stored and its circuits as asked, on the compute device, one layer in memory at a time."""
+    shape, device = model_shape(params.model), compute_device().name
+    for layer, heads in enumerate(read_layers(params.model)):
+        yield heads, circuits(heads, rotation_of(shape, layer), params.delta, params.fold, device)
+
+
+@uses("model", "delta", "fold")
 def head_spectra(params: SpectraParams, on_step: OnStep = silent) -> SpectraResult:
     """Return both spectra of every head of a model, from its weights alone, one layer in memory at a time."""
     shape = model_shape(params.model)
-    device = compute_device().name
-    spectra, scales = [], []
-    for layer, heads in enumerate(read_layers(params.model)):
+    found, said = {c: [] for c in CIRCUITS}, {}
+    for layer, (heads, of_layer) in enumerate(layer_circuits(params)):
         on_step(layer, shape.n_layers, "Singular values, layer by layer")
-        factors = [factor.to(device) for factor in circuit_factors(heads, shape.group_size)]
-        pairs = [(A[h], B[h]) for A, B in (factors[:2], factors[2:]) for h in range(shape.n_heads)]
-        values = torch.stack(parallel_map(lambda pair: product_singular_values(*pair), pairs))
-        spectra.append(values.view(2, shape.n_heads, -1).cpu())
-        scales.append(torch.stack([_norms(A) * _norms(B) for A, B in (factors[:2], factors[2:])]).cpu())
+        for circuit, spectra in zip(CIRCUITS, grouped_spectra([of_layer.ov, of_layer.qk]), strict=True):
+            found[circuit].append(spectra)
+        said |= dict.fromkeys(left_out(heads, rotation_of(shape, layer), params.delta, params.fold))
     on_step(shape.n_layers, shape.n_layers, "Singular values, layer by layer")
-    ov, qk = torch.stack(spectra, dim=1).numpy()
-    ov_scale, qk_scale = torch.stack(scales, dim=1).numpy()
     sizes = {name: getattr(shape, name) for name in ("family", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head")}
-    ranks = (frozen(energy_effective_rank(ov)), frozen(energy_effective_rank(qk)))
-    return SpectraResult(params.model, sha256(params.model), **sizes, **_arrays(ov, qk, ranks, ov_scale, qk_scale))
+    arrays = {f"{c}_{what}": _stacked(found[c], what) for c in CIRCUITS for what in ("singular_values", "scale", "exact")}
+    summed = {c: scalars_of(arrays[f"{c}_singular_values"], arrays[f"{c}_scale"]) for c in CIRCUITS}
+    ranks = {f"{c}_effective_rank": summed[c].effective_rank for c in CIRCUITS}
+    asked = {"delta": params.delta, "fold": params.fold, "left_out": tuple(said)}
+    return SpectraResult(params.model, sha256(params.model), **sizes, **asked, **arrays, **ranks, **summed)
 
 
 def report(params: SpectraParams, on_step: OnStep = silent) -> SpectraResult:
@@ -133,26 +171,36 @@ def report(params: SpectraParams, on_step: OnStep = silent) -> SpectraResult:
     return head_spectra(params, on_step)
 
 
-def circuit_factors(heads: LayerHeads, group_size: int) -> tuple[torch.Tensor, ...]:
-    """Return W_O, W_V, W_Q^T, W_K per query head: (n_heads, d_model, d_head), (n_heads, d_head, d_model), twice."""
-    share = lambda matrix: matrix.repeat_interleave(group_size, dim=0)  # noqa: E731
-    return heads.W_O, share(heads.W_V), heads.W_Q.mT, share(heads.W_K)
+@uses("model", "fold")
+def copying_scores(params: SpectraParams, on_step: OnStep = silent) -> CopyingResult:
+    """Return Re(sum lambda) / sum |lambda| over the eigenvalues of every head's W_OV alone, without embedding and unembedding.
+
+    From the d_head x d_head product W_V W_O, which has the same non-zero eigenvalues. Elhage et al. 2021 take the whole
+    token circuit W_U W_OV W_E instead; the two can differ.
+    """
+    shape, scores = model_shape(params.model), []
+    for layer, (_, of_layer) in enumerate(layer_circuits(params)):
+        on_step(layer, shape.n_layers, "Eigenvalues, layer by layer")
+        eigenvalues = parallel_map(lambda head, c=of_layer: product_eigenvalues(*c.of("ov", head)).cpu().numpy(), range(shape.n_heads))
+        scores.append(copying_score(np.stack(eigenvalues)))
+    by_chance = copying_score(gaussian_product_eigenvalues(shape.d_model, shape.d_head, CHANCE_DRAWS))
+    return CopyingResult(frozen(np.stack(scores)), float(by_chance.mean()), tuple(float(v) for v in np.percentile(by_chance, BAND)))
 
 
 @uses("model")
 def chance(params: SpectraParams, on_step: OnStep = silent) -> ChanceResult:
     """Return what Gaussian factors of the heads' shape would give, from 64 seeded draws."""
     shape = model_shape(params.model)
-    draws = gaussian_product_spectra(shape.d_model, shape.d_head, shape.d_model, CHANCE_DRAWS)
-    ranks = energy_effective_rank(draws)
+    draws = chance_spectra(shape.d_model, shape.d_head, CHANCE_DRAWS)
+    bands = bands_of(scalars_of(draws, np.ones(len(draws))))
     low, median, high = np.percentile(draws, (BAND[0], 50, BAND[1]), axis=0)
-    energies = np.cumsum(draws**2, axis=-1) / np.sum(draws**2, axis=-1, keepdims=True)
     return ChanceResult(
         CHANCE_DRAWS,
-        *(frozen(a) for a in (median, low, high, np.median(energies, axis=0))),
-        effective_rank=float(ranks.mean()),
-        effective_rank_band=tuple(float(v) for v in np.percentile(ranks, BAND)),
-        directions_90=float(directions_for(draws, 0.9).mean()),
+        *(frozen(a) for a in (median, low, high, np.median(cumulative_energy(draws), axis=0))),
+        effective_rank=bands.mean.effective_rank,
+        effective_rank_band=(bands.low.effective_rank, bands.high.effective_rank),
+        directions_90=bands.mean.directions_90,
+        scalars=bands,
     )
 
 
@@ -194,10 +242,5 @@ def check_head(params: SpectraParams, shape) -> None:
         raise InputError(f"Layer {params.layer}, head {params.head}: this model has {accepted}.")
 
 
-def _norms(factors: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.matrix_norm(factors.double())
-
-
-def _arrays(ov, qk, ranks, ov_scale, qk_scale) -> dict[str, np.ndarray]:
-    names = ("ov_singular_values", "qk_singular_values", "ov_effective_rank", "qk_effective_rank", "ov_scale", "qk_scale")
-    return {name: frozen(array) for name, array in zip(names, (ov, qk, *ranks, ov_scale, qk_scale), strict=True)}
+def _stacked(spectra: list, what: str) -> np.ndarray:
+    return frozen(np.stack([getattr(s, what).cpu().numpy() for s in spectra]))

@@ -10,40 +10,45 @@ from pages.shared import navigation
 navigation.require_frame()
 
 from engine.figures import spectra as figures  # noqa: E402
-from engine.models.catalog import CATALOG  # noqa: E402
-from engine.models.weights import model_shape  # noqa: E402
 from engine.spectra import SpectraParams, chance, head_numbers, head_spectra, prompt_attention  # noqa: E402
+from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Text  # noqa: E402
+from pages.shared.controls import Choice, Integer, Switch, Text  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, provenance, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 
 PANEL = Panel(
     SpectraParams,
     tabs=("Energy", "Attention", "Guess"),
-    model=Choice("Model", {name: entry.title for name, entry in CATALOG.items()}),
+    model=models.control(),
     circuit=Choice("Circuit", {"ov": "what it moves", "qk": "where it looks"}),
     layer=Integer("Layer", 0),
     head=Integer("Head", 0),
+    delta=Integer("Tokens back from query to key", 0),
+    fold=Switch("Fold the norm's gain into the weights"),
+    latent=Integer("Numbers kept per token", 1),
     prompt=Text("Prompt", 400),
 )
 
 lab = open_lab("spectra")
-shape = model_shape(PANEL.read().model)
-limits = {"layer": shape.n_layers - 1, "head": shape.n_heads - 1}
+shape = models.shape(PANEL)
+limits = {"layer": shape.n_layers - 1, "head": shape.n_heads - 1, "delta": shape.context - 1, "latent": shape.n_kv_heads * shape.d_head}
 params = PANEL.read(**limits)
-result, by_chance = run(head_spectra, params), run(chance, params)
+with models.refusing(PANEL):
+    result, by_chance = run(head_spectra, params), run(chance, params)
 where = (params.circuit, params.layer, params.head)
 name = f"layer {params.layer}, head {params.head}"
 
 with st.sidebar:
     PANEL.draw("model")
-    provenance(CATALOG[params.model], result)
+    models.provenance(result)
 
 with controls():
     PANEL.draw("circuit", "layer", "head", **limits)
+    with st.popover("More"):
+        PANEL.draw("delta", "fold", **limits)
 left, right = st.columns([5, 6])
 with left:
     show(figures.head_map(result, by_chance, *where), key="map", label=f"Effective rank of every head; {name} is chosen", on_pick=PANEL.pick)

@@ -78,6 +78,12 @@ def cos_sin(rotation: Rotation, positions: torch.Tensor) -> tuple[torch.Tensor, 
     return both.cos() * rotation.attention_factor, both.sin() * rotation.attention_factor
 
 
+@torch.no_grad()
+def attention_input(model, ids: list[int], layer: int) -> torch.Tensor:
+    """Return what a layer's query, key and value matrices read on a prompt, (tokens, d_model): the normed residual stream."""
+    return _input_of(model, _attention_of(model, shape_of(model.config.to_dict()), layer), ids)[0]
+
+
 def make_stoppable(model):
     """Put a hook on every attention layer, once and for good, that can end the forward pass of the thread that asks."""
     shape = shape_of(model.config.to_dict())

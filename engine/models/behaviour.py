@@ -1,5 +1,6 @@
 """What a language model and its heads do on repeated random tokens, and how well it predicts text."""
 
+import copy
 import math
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ def copying_accuracy(model, repeat_length: int, n_sequences: int = 64, seed: int
 
 
 @torch.no_grad()
-def head_scores(model, repeat_length: int = 50, n_sequences: int = 4, seed: int = 0) -> HeadScores:
+def head_scores(model, repeat_length: int = 50, n_sequences: int = 4, seed: int = 0, bos: int | None = 0, first: int = 1) -> HeadScores:
     """Return prefix-matching, previous-token and duplicate-token scores of every head on repeated random tokens.
 
     With T = repeat_length and i a position of the second half: prefix matching is the mean of A[i, i - T + 1] (the
@@ -51,12 +52,35 @@ def head_scores(model, repeat_length: int = 50, n_sequences: int = 4, seed: int 
     over both halves, <s> left out. The model must have been loaded with eager attention.
     Source: Olsson et al. 2022 (arXiv 2209.11895), section "Prefix matching".
     """
-    ids = repeated_tokens(model.config.vocab_size, repeat_length, n_sequences, seed).to(model.device)
+    ids = repeated_tokens(model.config.vocab_size, repeat_length, n_sequences, seed, bos, first).to(model.device)
     attentions = model(input_ids=ids, use_cache=False, output_attentions=True).attentions
     A = torch.stack([a.double().mean(0) for a in attentions])  # (n_layers, n_heads, tokens, tokens)
-    start = 1 + repeat_length
-    diagonal = lambda offset, begin: A.diagonal(-offset, -2, -1)[..., begin - offset :].mean(-1).cpu().numpy()  # noqa: E731
-    return HeadScores(diagonal(repeat_length - 1, start), diagonal(1, 2), diagonal(repeat_length, start))
+    return HeadScores(*(mean.cpu().numpy() for mean in _diagonal_means(A, repeat_length, bos is not None)))
+
+
+def uniform_scores(repeat_length: int, with_bos: bool) -> tuple[float, float, float]:
+    """Return the three scores, in the order of ``HeadScores``, of a head that looks evenly at every visible token."""
+    n = 2 * repeat_length + with_bos
+    evenly = torch.ones(n, n, dtype=torch.float64).tril() / torch.arange(1, n + 1)[:, None]
+    return tuple(mean.item() for mean in _diagonal_means(evenly, repeat_length, with_bos))
+
+
+def with_attention_weights(model):
+    """Return a second model over the same tensors whose attention is eager, so that it can return its weights.
+
+    Only modules and config are copied; the shared model keeps its own attention, and nothing of it is changed.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    twin = copy.deepcopy(model, memo={id(t): t for t in tensors})
+    twin.set_attn_implementation("eager")
+    return twin
+
+
+def _diagonal_means(A: torch.Tensor, repeat_length: int, with_bos: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the means of A (..., tokens, tokens) along the diagonals of prefix matching, previous token, duplicate token."""
+    start = with_bos + repeat_length
+    mean = lambda offset, begin: A.diagonal(-offset, -2, -1)[..., begin - offset :].mean(-1)  # noqa: E731
+    return mean(repeat_length - 1, start), mean(1, 1 + with_bos), mean(repeat_length, start)
 
 
 @torch.no_grad()

@@ -79,9 +79,9 @@ def is_hosted() -> bool:
 
 
 def allowed() -> tuple[str, ...]:
-    """Return what a hosted page may open, as the operator wrote it; only fable if nothing is listed."""
-    listed = tuple(name.strip() for name in os.environ.get(ALLOWED, "").split(",") if name.strip())
-    return listed or ("fable",)
+    """Return what a hosted page may open: Fable, which travels with the lab, and what the operator lists."""
+    listed = (name.strip() for name in os.environ.get(ALLOWED, "").split(","))
+    return tuple(dict.fromkeys(("fable", *(name for name in listed if name))))
 
 
 def find(model: str) -> Path | str:
@@ -116,6 +116,12 @@ def checkpoint_folder(model: str, on_step: OnStep = silent) -> Path:
         return hub.fetch(place, on_step)
     except ModelError as error:
         raise _with_nearest(error, place) from error
+
+
+def is_here(model: str) -> bool:
+    """Whether a model's weights are on this machine: nothing larger than its config.json is downloaded to find out."""
+    place = find(model)
+    return isinstance(place, Path) or hub.is_complete(hub.config_folder(place))
 
 
 def config_path(model: str) -> Path:

@@ -188,7 +188,40 @@ class Text:
         return st.text_input(self.label, value, max_chars=self.limit, key=key, bind="query-params")
 
 
-Control = Integer | Number | Choice | Switch | Text
+@dataclass(frozen=True)
+class Named:
+    """One of a list, or where ``free`` any other name of limited length, typed into the same field."""
+
+    label: str
+    options: tuple[str, ...]
+    free: bool
+    limit: int = 200
+
+    def parse(self, raw: str) -> str:
+        """Return the name; raise Unreadable if it may not be asked for."""
+        if raw not in self.options and not (self.free and raw.strip() and len(raw) <= self.limit and raw.isprintable()):
+            raise Unreadable("is not offered here")
+        return raw
+
+    def clamp(self, value: str) -> str:
+        """Return the value."""
+        return value
+
+    @property
+    def accepted(self) -> str:
+        """The names in words."""
+        return ", ".join(self.options)
+
+    def write(self, value: str) -> str:
+        """Return the value as the link holds it."""
+        return value
+
+    def draw(self, key: str, value: str) -> str:
+        """Draw the list, with a field for another name where that is allowed."""
+        return st.selectbox(self.label, self.options, self.options.index(value), key=key, accept_new_options=self.free, bind="query-params")
+
+
+Control = Integer | Number | Choice | Switch | Text | Named
 
 
 def within(control: Control, high: int | None) -> Control:

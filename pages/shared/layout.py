@@ -3,7 +3,6 @@
 import string
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 
 import streamlit as st
 
@@ -61,16 +60,6 @@ def numbers(shown: Iterable) -> None:
         for number in shown:
             beside = None if number.chance is None else f"chance {number.chance:.{max(number.digits, 1)}f}{number.unit}"
             st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", beside, delta_color="off", delta_arrow="off")
-
-
-def provenance(entry, result) -> None:
-    """Say which weights these are and what computed with them; for the sidebar."""
-    from engine.device import compute_device
-
-    st.markdown(f"**{entry.title}**")
-    st.caption(f"{result.n_layers} layers, {result.n_heads} heads, {result.n_kv_heads} key-value heads, d_model {result.d_model}, d_head {result.d_head}")
-    st.caption(f"Licence {entry.licence}. SHA-256 of the weights: `{result.sha256[:16]}…`")
-    st.caption(f"Computed on {compute_device().label} in float64, torch {version('torch')}, streamlit {version('streamlit')}.")
 
 
 def tabs(panel: Panel) -> Mapping:

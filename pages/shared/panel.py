@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared.controls import Choice, Control, settle, within
+from pages.shared.controls import Choice, Control, quoted, settle, within
 
 RESERVED = ("present",)
 TAB = "tab"
@@ -63,10 +63,15 @@ class Panel:
         good, notes = self.settle(query | state, **limits)
         if notes:
             self._mend(good, state, query)
-            st.session_state[_NOTES] = st.session_state.get(_NOTES, []) + notes
-            st.session_state[_MENDED] = True
-            st.rerun()
+            _say_and_rerun(notes)
         return self.params(good, **limits)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Put one control back to its default, say why, and run the page again: for a value that only the engine can judge."""
+        default = self.controls[name].write(self.defaults[name])
+        state, query = self._state(), st.query_params.to_dict()
+        self._mend({**query, **state, name: default}, state, query)
+        _say_and_rerun([f"{reason.rstrip('.?')}; using {quoted(default)}."])
 
     def params(self, settled: Mapping[str, str], **limits: int):
         """Return the parameter object of a settled link; what it leaves out is at its default."""
@@ -105,6 +110,12 @@ class Panel:
         good, _ = self.settle({name: str(v) for name, v in values.items() if name in self.controls})
         for name, raw in good.items():
             st.session_state[name] = self.controls[name].parse(raw)
+
+
+def _say_and_rerun(notes: list[str]) -> None:
+    st.session_state[_NOTES] = st.session_state.get(_NOTES, []) + notes
+    st.session_state[_MENDED] = True
+    st.rerun()
 
 
 def _going_back() -> bool:

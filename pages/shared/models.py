@@ -1,0 +1,69 @@
+"""Choosing a model: what may be asked for here, what it is, and what to do when it cannot be had."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+
+import streamlit as st
+
+from engine.device import compute_device
+from engine.errors import ModelError
+from engine.models.catalog import CATALOG, is_here, is_hosted, offered
+from engine.models.families import Shape
+from engine.models.weights import model_shape
+from pages.shared.controls import Named
+from pages.shared.panel import Panel
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_CONSENT = "_download"
+
+
+def control() -> Named:
+    """Return the model control: what is offered, and on one's own machine any hub id or folder as well."""
+    if st.get_option("server.address") not in LOOPBACK:  # a server that others reach is a hosted one unless it says otherwise
+        os.environ.setdefault("BARE_WEIGHTS_HOSTED", "1")
+    names = tuple(offered())
+    return Named("Model" if is_hosted() else "Model: a name, a hub id, or a folder", names, free=not is_hosted())
+
+
+def shape(panel: Panel) -> Shape:
+    """Return the shape of the chosen model; one that cannot be read is refused, one that must be downloaded is asked about."""
+    model = panel.read().model
+    with refusing(panel):
+        found = model_shape(model)
+        if not is_here(model) and st.session_state.get(_CONSENT) != model:
+            with st.sidebar:
+                panel.draw("model")
+            st.info(f"{model} is not on this machine yet. Its weights come from the Hugging Face hub, once.")
+            if not st.button("Download it", type="primary"):
+                st.button("Stay with Fable", on_click=panel.apply, args=({},))
+                st.stop()
+            st.session_state[_CONSENT] = model
+    return found
+
+
+@contextmanager
+def refusing(panel: Panel) -> Iterator[None]:
+    """Go back to the default model, saying why, if the chosen one turns out to be unusable."""
+    try:
+        yield
+    except ModelError as error:
+        if panel.read().model == panel.defaults["model"]:
+            raise
+        panel.refuse("model", str(error))
+
+
+def provenance(result) -> None:
+    """Say which weights these are and what computed with them; for the sidebar."""
+    entry = CATALOG.get(result.model)
+    if entry:
+        st.markdown(f"**{entry.label}**")
+        st.caption(f"Licence: {entry.licence}" + ("" if entry.verified else ", to be checked on the hub"))
+    st.caption(
+        f"{result.n_layers} layers, {result.n_heads} heads, {result.n_kv_heads} key-value heads, d_model {result.d_model}, d_head {result.d_head}"
+    )
+    st.caption(f"SHA-256 of the weights: `{result.sha256[:16]}…`")
+    st.caption(f"Computed on {compute_device().label} in float64, torch {version('torch')}, streamlit {version('streamlit')}.")
+    for sentence in result.left_out:
+        st.caption(sentence)
