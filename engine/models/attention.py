@@ -24,12 +24,14 @@ def head_attention(model, ids: list[int], layer: int, head: int) -> torch.Tensor
     q and k get their biases, their norms and the model's own rotation; scores their scale, softcap, window and, unless
     the model is an encoder, the causal mask. The forward pass ends at that layer's attention, so later layers, the other
     heads and the unembedding cost nothing. The model must be stoppable (``make_stoppable``).
-    Raises InputError for a layer or head that the model does not have.
+    Raises InputError for a layer or head that the model does not have, or a prompt that it cannot take.
     """
     shape = shape_of(model.config.to_dict())
     if not (0 <= layer < shape.n_layers and 0 <= head < shape.n_heads):
         accepted = f"layers 0 to {shape.n_layers - 1} and heads 0 to {shape.n_heads - 1}"
         raise InputError(f"Layer {layer}, head {head}: this model has {accepted}.")
+    if not ids or (shape.learned_positions and len(ids) > shape.context):
+        raise InputError(f"The prompt has {len(ids)} tokens; this model takes 1 to {shape.context}.")
     block = _attention_of(model, shape, layer)
     x, rotation = _input_of(model, block, ids)
     q, k = head_queries_and_keys(shape, layer_heads(shape, tensors_of(model), layer), head, x)

@@ -170,7 +170,7 @@ def test_only_the_layers_asked_for(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident memory as Linux reports it")
 def test_memory_is_that_of_one_layer(tmp_path):
-    d_model, n_layers = 512, 16
+    d_model, n_layers = 512, 8
     sizes = {"hidden_size": d_model, "num_attention_heads": 8, "num_hidden_layers": n_layers, "vocab_size": 8, "max_position_embeddings": 8}
     tensors = {}
     for layer in range(n_layers):

@@ -142,6 +142,15 @@ def test_no_such_head(tmp_path):
             head_attention(model, IDS, layer, head)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_a_prompt_longer_than_the_learned_positions(name, tmp_path):
+    model = open_model(saved(name, tmp_path))
+    assert head_attention(model, [3] * 32, 1, 0).shape == (32, 32)
+    for ids in ([], [3] * 33):
+        with pytest.raises(InputError, match=f"The prompt has {len(ids)} tokens; this model takes 1 to 32"):
+            head_attention(model, ids, 1, 0)
+
+
 def test_a_tokenizer_that_is_missing_or_damaged(tmp_path):
     path = saved("llama", tmp_path)
     with pytest.raises(ModelError, match=r"has no tokenizer.json, so a prompt cannot be read"):
