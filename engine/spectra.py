@@ -14,7 +14,7 @@ from engine.errors import InputError
 from engine.gram import grouped_spectra
 from engine.linalg import copying_score, cumulative_energy, directions_for, gaussian_product_eigenvalues, product_eigenvalues
 from engine.models.attention import head_attention
-from engine.models.catalog import sha256
+from engine.models.catalog import checkpoint_folder, sha256
 from engine.models.families import rotation_of
 from engine.models.loading import open_model, tokenize
 from engine.models.weights import LayerHeads, model_shape, read_layers
@@ -149,6 +149,7 @@ def layer_circuits(params: SpectraParams) -> Iterator[tuple[LayerHeads, Circuits
 @uses("model", "delta", "fold")
 def head_spectra(params: SpectraParams, on_step: OnStep = silent) -> SpectraResult:
     """Return both spectra of every head of a model, from its weights alone, one layer in memory at a time."""
+    checkpoint_folder(params.model, on_step)
     shape = model_shape(params.model)
     found, said = {c: [] for c in CIRCUITS}, {}
     for layer, (heads, of_layer) in enumerate(layer_circuits(params)):

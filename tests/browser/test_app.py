@@ -72,7 +72,7 @@ def test_back_after_a_click_returns_picture_and_controls_together(visitor):
 def test_copied_link_holds_every_field_and_opens_the_same_view(visitor):
     first = visitor().open("/spectra?tab=Attention&layer=3&head=4&prompt=A+fox+%26+a+crow")
     link = first.page.get_by_role("button", name="Copy link").get_attribute("data-query")
-    assert {part.split("=")[0] for part in link.split("&")} == {"model", "circuit", "layer", "head", "prompt", "tab"}
+    assert {part.split("=")[0] for part in link.split("&")} == {"model", "circuit", "layer", "head", "delta", "fold", "latent", "prompt", "tab"}
     second = visitor().open("/spectra?" + link)
     assert second.page.get_by_role("textbox", name="Prompt").input_value() == "A fox & a crow"
     assert second.figure("Attention of layer 3, head 4").count() == 1
@@ -171,3 +171,22 @@ def test_only_the_open_tab_is_drawn(visitor):
     assert "tab=Attention" in v.query()
     assert v.figure("Attention").count() == 1
     assert v.figure("Cumulative energy").count() == 0
+
+
+def test_distance_and_folding_change_the_spectrum_and_the_link(visitor):
+    v = visitor().open("/spectra?circuit=qk&layer=1&head=4")
+    first = "JSON.stringify(Array.from(document.querySelector(\".figure[aria-label^='Singular']\")._fullData.at(-1).y))"
+    before = v.page.evaluate(first)
+    v.page.get_by_role("button", name="More").click()
+    v.page.get_by_text("Fold the norm's gain").click()
+    v.settle()
+    assert "fold=true" in v.query()
+    assert v.page.evaluate(first) != before
+
+
+def test_a_model_that_is_not_here_is_refused_in_a_sentence(visitor):
+    v = visitor().open("/spectra?model=no-such-model&layer=2")
+    text = v.page.get_by_test_id("stAlert").inner_text()
+    assert "no-such-model" in text
+    assert "using 'fable'" in text
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 0 is chosen")
