@@ -17,13 +17,15 @@ import numpy as np
 import torch
 
 from engine.circuits import Circuits
+from engine.device import map_heads
 from engine.models.weights import model_shape
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
 from engine.spectra import SpectraParams, layer_circuits
 
 KINDS = ("q", "k", "v")
-BLOCK_BYTES = 192 * 2**20
+BLOCK_BYTES = 48 * 2**20
+PARTS = 3
 
 
 @dataclass(frozen=True)
@@ -55,30 +57,57 @@ def composition(params: SpectraParams, on_step: OnStep = silent) -> CompositionR
 def composition_scores(layers: list[Circuits], on_step: OnStep = silent) -> torch.Tensor:
     """Return scores (3, N, N) in the order of ``KINDS`` over N = n_layers * n_heads heads, [kind, earlier head, later head].
 
-    All layers of a model, of equal shapes. Memory: some blocks of 192 MB, and (3, N, N) numbers.
+    All layers of a model, of equal shapes. Memory beside the weights: four blocks of at most 48 MB, or one row of every
+    head where that is more, and 5 (N, N) numbers.
     """
-    n_heads, d = layers[0].W_O.shape[:2]
-    squares = torch.zeros(3, len(layers) * n_heads, len(layers) * n_heads, dtype=torch.float64, device=layers[0].W_O.device)
-    norms = torch.zeros(4, len(layers) * n_heads, dtype=torch.float64, device=squares.device)
     written, read = [_written(c) for c in layers], [_read(c) for c in layers]
-    edges = _edges(d, len(layers) * n_heads)
+    n_layers, n_heads, d = len(layers), *layers[0].W_O.shape[:2]
+    edges = _edges(d, n_layers * n_heads)
+    new = lambda *size: torch.zeros(size, dtype=torch.float64, device=layers[0].W_O.device)  # noqa: E731
+    squares, norms_S, norms_P = new(n_layers, 3, n_heads, n_layers, n_heads), new(n_layers, n_heads), new(n_layers, 3, n_heads)
+    buffer = new(4, n_layers * n_heads * edges[1] * d)
     for done, (start, stop) in enumerate(pairwise(edges)):
         on_step(done, len(edges) - 1, "Composition of all pairs of heads, block by block")
-        S = _rows(written, start, stop)
-        norms[3] += _diagonal_sum(S, start, stop)
-        for kind in range(3):
-            P = _rows([factors[kind] for factors in read], start, stop)
-            norms[kind] += _diagonal_sum(P, start, stop)
-            P[:, :, stop - start :] *= 2  # blocks above the diagonal stand for those below it as well
-            _add_products(squares[kind], S.flatten(1), P.flatten(1), n_heads)
-    size = (norms[3][:, None] * norms[:3, None, :]).clamp_min(torch.finfo(torch.float64).tiny)
-    return (squares.clamp_min(0) / size).sqrt().clamp_max(1)
+        size, width = (n_heads, stop - start, d - start), n_layers * n_heads * (stop - start) * (d - start)
+        S, P = buffer[0, :width].view(n_layers, *size), buffer[1:].flatten()[: 3 * width].view(n_layers, 3, *size)
+        map_heads(lambda task, at=(start, stop): _rows(*task, *at), _tasks(written, read, S, P), at=S)
+        norms_S += _diagonal_sum(S)
+        norms_P += _diagonal_sum(P)
+        S[..., stop - start :] *= 2  # blocks above the diagonal stand for those below it as well
+        _add_products(squares, S.flatten(-2), P.flatten(-2))
+    return _scores(squares, norms_S, norms_P)
 
 
-def _add_products(squares: torch.Tensor, S: torch.Tensor, P: torch.Tensor, n_heads: int) -> None:
-    """Add the inner products of one block, earlier heads by later heads, a later layer at a time."""
-    for later in range(n_heads, len(S), n_heads):
-        squares[:later, later : later + n_heads] += S[:later] @ P[later : later + n_heads].T
+def _tasks(written: list, read: list, S: torch.Tensor, P: torch.Tensor) -> list[tuple]:
+    """Return (X, G, where to put rows of X G X^T) for every layer and matrix."""
+    return [(*factors, S[i]) for i, factors in enumerate(written)] + [(*read[i][kind], P[i, kind]) for i in range(len(read)) for kind in range(3)]
+
+
+def _rows(X: torch.Tensor, G: torch.Tensor, out: torch.Tensor, start: int, stop: int) -> None:
+    """Put rows start..stop, columns from start on, of X G X^T of a layer's heads into ``out`` (n_heads, stop - start, d - start)."""
+    tail = _shared(X[:, start:].double(), len(G))
+    torch.bmm(tail[:, : stop - start] @ G, tail.mT, out=out)
+
+
+def _add_products(squares: torch.Tensor, S: torch.Tensor, P: torch.Tensor) -> None:
+    """Add one block's inner products to (later layer, kind, head, earlier layer, head), in a few tall matrix products.
+
+    Part of each product joins layers that are not earlier and later; such large products are still the quickest.
+    """
+    n_layers, n_heads, size = S.shape
+    parts = [n_layers * i // PARTS for i in range(PARTS + 1)]
+    for a, b in pairwise(parts):
+        products = P[a:b].reshape(-1, size) @ S[:b].reshape(-1, size).T
+        squares[a:b, :, :, :b] += products.view(b - a, 3, n_heads, b, n_heads)
+
+
+def _scores(squares: torch.Tensor, norms_S: torch.Tensor, norms_P: torch.Tensor) -> torch.Tensor:
+    """Return (3, N, N) scores from squared norms of products and of their two sides; 0 where the layers are not in order."""
+    n_layers, n_heads = norms_S.shape
+    size = (norms_P[..., None, None] * norms_S).clamp_min(torch.finfo(torch.float64).tiny)
+    scores = (squares.clamp_min(0) / size).sqrt().clamp_max(1)
+    order = torch.ones(n_layers, n_layers, device=scores.device).tril(-1)  # [later, earlier]
+    return (scores * order[:, None, None, :, None]).permute(1, 3, 4, 0, 2).reshape(3, n_layers * n_heads, n_layers * n_heads)
 
 
 def _written(c: Circuits) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,23 +121,15 @@ def _read(c: Circuits) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(c.W_Q.mT, _shared(_gram(c.W_K), n)), (c.W_K.mT, _gram(c.W_Q)), (c.W_V.mT, _gram(c.W_O.mT))]
 
 
-def _rows(factors: list[tuple[torch.Tensor, torch.Tensor]], start: int, stop: int) -> torch.Tensor:
-    """Return rows start..stop, columns from start on, of X G X^T of all heads: (N, stop - start, d - start), float64."""
-    blocks = []
-    for X, G in factors:
-        tail = _shared(X[:, start:].double(), len(G))
-        blocks.append((tail[:, : stop - start] @ G) @ tail.mT)
-    return torch.cat(blocks)
-
-
 def _edges(d: int, n_heads_in_all: int) -> list[int]:
     """Return where blocks of rows begin and end: as many rows as keep a block of all heads within the memory set aside."""
     rows = max(1, min(d, BLOCK_BYTES // (8 * d * n_heads_in_all)))
     return [*range(0, d, rows), d]
 
 
-def _diagonal_sum(block: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    return block[:, :, : stop - start].diagonal(dim1=-2, dim2=-1).sum(-1)
+def _diagonal_sum(blocks: torch.Tensor) -> torch.Tensor:
+    """Return the part of the traces that lies in blocks (..., rows, columns), whose first square is on the diagonal."""
+    return blocks.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
 def _gram(W: torch.Tensor) -> torch.Tensor:

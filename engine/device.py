@@ -59,6 +59,11 @@ def parallel_map(function: Callable, items: Iterable) -> list:
     return list(_single_threaded().map(function, items))
 
 
+def map_heads(function: Callable, items: Iterable, at: torch.Tensor) -> list:
+    """Return [function(item), ...]: one item per CPU thread if the tensor ``at`` is on the CPU, in turn if a GPU works on them."""
+    return parallel_map(function, items) if at.device.type == "cpu" else [function(item) for item in items]
+
+
 @lru_cache(maxsize=1)
 def _single_threaded() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(CPU_THREADS, thread_name_prefix="lapack", initializer=torch.set_num_threads, initargs=(1,))

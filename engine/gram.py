@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.device import parallel_map
+from engine.device import map_heads
 from engine.linalg import product_singular_values, scaled
 
 EPS = torch.finfo(torch.float64).eps
@@ -48,7 +48,7 @@ def grouped_spectra(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[
     within a few eps * |A|_F * |B|_F where double precision can do no better.
     """
     tasks = [(i, *part) for i, (A, B) in enumerate(pairs) for part in _parts(A, B)]
-    done = parallel_map(lambda task: _spectra(*task[1:]), tasks) if pairs[0][0].device.type == "cpu" else [_spectra(*task[1:]) for task in tasks]
+    done = map_heads(lambda task: _spectra(*task[1:]), tasks, at=pairs[0][0])
     of_pair = [[result for task, result in zip(tasks, done, strict=True) if task[0] == i] for i in range(len(pairs))]
     return [GroupedSpectra(*(torch.cat(column) for column in zip(*parts, strict=True))) for parts in of_pair]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.circuits import CIRCUITS, Circuits, circuits, left_out
-from engine.device import compute_device, parallel_map
+from engine.device import compute_device, map_heads
 from engine.errors import InputError
 from engine.gram import grouped_spectra
 from engine.linalg import copying_score, cumulative_energy, directions_for, gaussian_product_eigenvalues, product_eigenvalues
@@ -182,7 +182,7 @@ def copying_scores(params: SpectraParams, on_step: OnStep = silent) -> CopyingRe
     shape, scores = model_shape(params.model), []
     for layer, (_, of_layer) in enumerate(layer_circuits(params)):
         on_step(layer, shape.n_layers, "Eigenvalues, layer by layer")
-        eigenvalues = parallel_map(lambda head, c=of_layer: product_eigenvalues(*c.of("ov", head)).cpu().numpy(), range(shape.n_heads))
+        eigenvalues = map_heads(lambda h, c=of_layer: product_eigenvalues(*c.of("ov", h)).cpu().numpy(), range(shape.n_heads), of_layer.W_O)
         scores.append(copying_score(np.stack(eigenvalues)))
     by_chance = copying_score(gaussian_product_eigenvalues(shape.d_model, shape.d_head, CHANCE_DRAWS))
     return CopyingResult(frozen(np.stack(scores)), float(by_chance.mean()), tuple(float(v) for v in np.percentile(by_chance, BAND)))
