@@ -82,8 +82,11 @@ def choose(steps: np.ndarray, copying: np.ndarray, count: int) -> list[int]:
     """
     along = np.log(steps + 50.0)
     length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(along)) / np.ptp(along) + 2 * np.abs(np.diff(copying)))])
-    wanted = np.linspace(0, length[-1], count)
-    return sorted({int(np.abs(length - w).argmin()) for w in wanted})
+    for points in range(count, 10 * count):  # where the curve is steep, several points may fall on one record
+        chosen = sorted({int(np.abs(length - wanted).argmin()) for wanted in np.linspace(0, length[-1], points)})
+        if len(chosen) >= min(count, len(steps)):
+            break
+    return chosen
 
 
 def measure(folder: Path, text: Path, recipe: Recipe) -> dict:
