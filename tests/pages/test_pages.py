@@ -67,14 +67,14 @@ def test_a_head_that_the_model_lacks():
     app = open_page("spectra", layer="4", head="31")
     assert "Layer: '4' is outside 0 to 3" in app.warning[0].value.replace("\\", "")
     assert "Head: '31' is outside 0 to 7" in app.warning[0].value.replace("\\", "")
-    assert [s.value for s in app.slider] == [3, 7]
+    assert [s.value for s in app.slider][:2] == [3, 7]
 
 
 @pytest.mark.parametrize("prompt", ["", "   ", "word " * 80, "🦊" * 399, "قال الثعلب", "<b>bold</b>", "x" * 10_000])
 def test_any_prompt_leaves_a_working_page(prompt):
     app = open_page("spectra", tab="Attention", prompt=prompt)
     assert not app.exception
-    assert [s.label for s in app.slider] == ["Layer", "Head"]
+    assert [s.label for s in app.slider][:2] == ["Layer", "Head"]
     said = [e.value for e in app.error]
     assert len(said) <= 1
     if prompt in ("   ", "🦊" * 399):

@@ -85,11 +85,11 @@ def test_a_hosted_page_offers_fable_only_unless_told_otherwise(hosted, folder):
 
 def test_a_hosted_page_offers_what_the_operator_lists(hosted, folder):
     hosted.setenv(ALLOWED, f" gpt2, EleutherAI/pythia-70m ,someone/else@v1,, {folder}")
-    assert list(offered()) == ["gpt2", "pythia-70m"]
+    assert list(offered()) == ["fable", "gpt2", "pythia-70m"]
     assert find("gpt2") == find("openai-community/gpt2") == CATALOG["gpt2"].hub_id
     assert find("pythia-70m") == "EleutherAI/pythia-70m"
     assert find("someone/else@v1") == "someone/else@v1"
-    for asked in ("fable", "someone/else", "someone/else@v2", "qwen3-0.6b", str(folder)):
+    for asked in ("someone/else", "someone/else@v2", "qwen3-0.6b", str(folder)):
         with pytest.raises(ModelError, match="does not offer"):
             find(asked)
 
