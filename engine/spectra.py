@@ -125,15 +125,19 @@ class ChanceResult:
 
 @dataclass(frozen=True)
 class AttentionResult:
-    """One head on one prompt: token labels and A (tokens, tokens), A[i, j] = weight that token i gives to token j."""
+    """One head on one prompt: token labels and A (tokens, tokens), A[i, j] = weight that token i gives to token j.
+
+    ``causal``: whether a token sees only itself and earlier ones; in an encoder it sees all.
+    """
 
     labels: tuple[str, ...]
     attention: np.ndarray
+    causal: bool
 
     def numbers(self) -> tuple[Number, ...]:
         """Return mean weight on the first and on the previous token, beside uniform attention over what is visible."""
         A, n = self.attention, len(self.labels)
-        visible = 1 / np.arange(1, n + 1)
+        visible = 1 / np.arange(1, n + 1) if self.causal else np.full(n, 1 / n)
         first = Number("Weight on the first token", 100 * float(A[1:, 0].mean()), 100 * float(visible[1:].mean()), 0, " %")
         before = Number("Weight on the token before", 100 * float(A.diagonal(-1)[1:].mean()), 100 * float(visible[2:].mean()), 0, " %")
         return (first, before) if n > 2 else ()
@@ -212,7 +216,8 @@ def prompt_attention(params: SpectraParams, on_step: OnStep = silent) -> Attenti
     check_head(params, shape)
     ids, labels = tokenize(params.model, params.prompt, min(TOKEN_LIMIT, shape.context))
     on_step(0, 1, "Running the model up to that layer")
-    return AttentionResult(tuple(labels), frozen(head_attention(open_model(params.model), ids, params.layer, params.head)))
+    A = head_attention(open_model(params.model, on_step), ids, params.layer, params.head)
+    return AttentionResult(tuple(labels), frozen(A), shape.causal)
 
 
 def head_numbers(params: SpectraParams, result: SpectraResult, by_chance: ChanceResult) -> dict[str, Number]:

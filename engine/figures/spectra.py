@@ -85,8 +85,14 @@ def energy_curve(result: SpectraResult, chance: ChanceResult, circuit: str, laye
 def attention(result: AttentionResult) -> go.Figure:
     """Return one head's attention on a prompt: a row per query token, a column per key token, rows summing to 1."""
     n = len(result.labels)
-    fig = figure(max(380, min(720, 120 + 24 * n)), "How much each token looks at each earlier one", "looked at (key)", "looking (query)")
-    weights = np.where(np.tri(n, dtype=bool), np.round(result.attention, 4), np.nan)
+    fig = figure(
+        max(380, min(720, 120 + 24 * n)),
+        f"How much each token looks at each {'earlier one' if result.causal else 'other'}",
+        "looked at (key)",
+        "looking (query)",
+    )
+    seen = np.tri(n, dtype=bool) if result.causal else np.ones((n, n), dtype=bool)
+    weights = np.where(seen, np.round(result.attention, 4), np.nan)
     labels = [safe_label(label) for label in result.labels]
     fig.add_heatmap(
         z=weights,
