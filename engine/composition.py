@@ -35,7 +35,7 @@ class CompositionResult:
     In [0, 1]; 0 where the first layer is not the earlier one, or a matrix vanishes. ``chance``: 1 / sqrt(d_model), the root
     mean square over all rotations of one circuit against the other: E tr(P Q S Q^T) = tr(P) tr(S) / d for a random
     rotation Q, whatever both spectra are. Heads of Gaussian weights scatter closely around it.
-    Accurate to about 1e-15 / score; the gain of the norm between the two heads counts only with ``fold``.
+    Good to 1e-6; the gain of the norm between the two heads counts only with ``fold``.
     """
 
     q: np.ndarray
@@ -54,39 +54,61 @@ def composition(params: SpectraParams, on_step: OnStep = silent) -> CompositionR
     return CompositionResult(*(frozen(scores[i].reshape(sizes)) for i in range(3)), chance=shape.d_model**-0.5)
 
 
-def composition_scores(layers: list[Circuits], on_step: OnStep = silent) -> torch.Tensor:
+def composition_scores(layers: list[Circuits], on_step: OnStep = silent, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Return scores (3, N, N) in the order of ``KINDS`` over N = n_layers * n_heads heads, [kind, earlier head, later head].
 
-    All layers of a model, of equal shapes. Memory beside the weights: four blocks of at most 48 MB, or one row of every
-    head where that is more, and 5 (N, N) numbers.
+    All layers of a model, of equal shapes. The d x d side is in ``dtype``, Grams and norms always in float64: scores are
+    good to 1e-6 in float32 and to 1e-12 in float64, half as many digits below a score of 1e-4. Memory beside the weights:
+    four blocks of at most 48 MB, or one row of every head where that is more, and 5 (N, N) numbers.
     """
-    written, read = [_written(c) for c in layers], [_read(c) for c in layers]
+    sides = map_heads(lambda c: _sides(c, dtype), layers, at=layers[0].W_O)
     n_layers, n_heads, d = len(layers), *layers[0].W_O.shape[:2]
-    edges = _edges(d, n_layers * n_heads)
-    new = lambda *size: torch.zeros(size, dtype=torch.float64, device=layers[0].W_O.device)  # noqa: E731
-    squares, norms_S, norms_P = new(n_layers, 3, n_heads, n_layers, n_heads), new(n_layers, n_heads), new(n_layers, 3, n_heads)
-    buffer = new(4, n_layers * n_heads * edges[1] * d)
+    edges = _edges(d, n_layers * n_heads, dtype.itemsize)
+    new = lambda kind, *size: torch.zeros(size, dtype=kind, device=layers[0].W_O.device)  # noqa: E731
+    squares, buffer = new(torch.float64, n_layers, 3, n_heads, n_layers, n_heads), new(dtype, 4, n_layers * n_heads * edges[1] * d)
     for done, (start, stop) in enumerate(pairwise(edges)):
         on_step(done, len(edges) - 1, "Composition of all pairs of heads, block by block")
         size, width = (n_heads, stop - start, d - start), n_layers * n_heads * (stop - start) * (d - start)
         S, P = buffer[0, :width].view(n_layers, *size), buffer[1:].flatten()[: 3 * width].view(n_layers, 3, *size)
-        map_heads(lambda task, at=(start, stop): _rows(*task, *at), _tasks(written, read, S, P), at=S)
-        norms_S += _diagonal_sum(S)
-        norms_P += _diagonal_sum(P)
+        tasks = [(side, out) for i, of_layer in enumerate(sides) for side, out in zip(of_layer, (S[i], *P[i]), strict=True)]
+        map_heads(lambda task, at=(start, stop): _rows(*task, *at), tasks, at=S)
         S[..., stop - start :] *= 2  # blocks above the diagonal stand for those below it as well
         _add_products(squares, S.flatten(-2), P.flatten(-2))
-    return _scores(squares, norms_S, norms_P)
+    order = new(torch.float64, n_layers, n_layers).add_(1).tril(-1)  # [later, earlier]
+    scores = squares.clamp(0, 1).sqrt() * order[:, None, None, :, None]
+    return scores.permute(1, 3, 4, 0, 2).reshape(3, n_layers * n_heads, n_layers * n_heads)
 
 
-def _tasks(written: list, read: list, S: torch.Tensor, P: torch.Tensor) -> list[tuple]:
-    """Return (X, G, where to put rows of X G X^T) for every layer and matrix."""
-    return [(*factors, S[i]) for i, factors in enumerate(written)] + [(*read[i][kind], P[i, kind]) for i in range(len(read)) for kind in range(3)]
+@dataclass(frozen=True)
+class _Side:
+    """Factors of a positive matrix of trace 1 for each head of a layer, (by X) G (by X)^T: X (n, d, r), by (n, 1, 1), G (n_heads, r, r)."""
+
+    X: torch.Tensor
+    by: torch.Tensor
+    G: torch.Tensor
 
 
-def _rows(X: torch.Tensor, G: torch.Tensor, out: torch.Tensor, start: int, stop: int) -> None:
-    """Put rows start..stop, columns from start on, of X G X^T of a layer's heads into ``out`` (n_heads, stop - start, d - start)."""
-    tail = _shared(X[:, start:].double(), len(G))
-    torch.bmm(tail[:, : stop - start] @ G, tail.mT, out=out)
+def _sides(c: Circuits, dtype: torch.dtype) -> list[_Side]:
+    """Return W_OV W_OV^T, which is written, then M^T M for M = W_QK^T, W_QK, W_OV, which is read through query, key, value."""
+    G_O, G_V, G_Q, G_K = (_gram(W) for W in (c.W_O.mT, c.W_V, c.W_Q, c.W_K))
+    parts = ((c.W_O, G_O, G_V), (c.W_Q.mT, G_Q, G_K), (c.W_K.mT, G_K, G_Q), (c.W_V.mT, G_V, G_O))
+    return [_side(X, outer, inner, len(c.W_O), dtype) for X, outer, inner in parts]
+
+
+def _side(X: torch.Tensor, outer: torch.Tensor, inner: torch.Tensor, n_heads: int, dtype: torch.dtype) -> _Side:
+    """Return X inner X^T scaled to trace 1, where outer = X^T X: so no scale of the weights can under- or overflow."""
+    size = outer.diagonal(dim1=-2, dim2=-1).sum(-1).sqrt()[:, None, None]
+    by = torch.where(size > 0, 1 / size, 0.0)
+    inner, unit = _shared(inner, n_heads), _shared(outer * by**2, n_heads)
+    trace = (unit * inner).sum((-2, -1), keepdim=True)
+    G = torch.where(trace > 0, inner / trace, 0.0)
+    return _Side(X, by.to(torch.promote_types(X.dtype, dtype)), G.to(dtype))
+
+
+def _rows(side: _Side, out: torch.Tensor, start: int, stop: int) -> None:
+    """Put rows start..stop, columns from start on, of a layer's matrices into ``out`` (n_heads, stop - start, d - start)."""
+    tail = _shared((side.X[:, start:] * side.by).to(out.dtype), len(out))
+    torch.bmm(tail[:, : stop - start] @ side.G, tail.mT, out=out)
 
 
 def _add_products(squares: torch.Tensor, S: torch.Tensor, P: torch.Tensor) -> None:
@@ -101,35 +123,10 @@ def _add_products(squares: torch.Tensor, S: torch.Tensor, P: torch.Tensor) -> No
         squares[a:b, :, :, :b] += products.view(b - a, 3, n_heads, b, n_heads)
 
 
-def _scores(squares: torch.Tensor, norms_S: torch.Tensor, norms_P: torch.Tensor) -> torch.Tensor:
-    """Return (3, N, N) scores from squared norms of products and of their two sides; 0 where the layers are not in order."""
-    n_layers, n_heads = norms_S.shape
-    size = (norms_P[..., None, None] * norms_S).clamp_min(torch.finfo(torch.float64).tiny)
-    scores = (squares.clamp_min(0) / size).sqrt().clamp_max(1)
-    order = torch.ones(n_layers, n_layers, device=scores.device).tril(-1)  # [later, earlier]
-    return (scores * order[:, None, None, :, None]).permute(1, 3, 4, 0, 2).reshape(3, n_layers * n_heads, n_layers * n_heads)
-
-
-def _written(c: Circuits) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (X, G) with W_OV W_OV^T = X G X^T by head: X = W_O, G = W_V W_V^T."""
-    return c.W_O, _shared(_gram(c.W_V), len(c.W_O))
-
-
-def _read(c: Circuits) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return (X, G) with M^T M = X G X^T by head, for M = W_QK^T, W_QK and W_OV: what is read through query, key and value."""
-    n = len(c.W_O)
-    return [(c.W_Q.mT, _shared(_gram(c.W_K), n)), (c.W_K.mT, _gram(c.W_Q)), (c.W_V.mT, _gram(c.W_O.mT))]
-
-
-def _edges(d: int, n_heads_in_all: int) -> list[int]:
+def _edges(d: int, n_heads_in_all: int, itemsize: int) -> list[int]:
     """Return where blocks of rows begin and end: as many rows as keep a block of all heads within the memory set aside."""
-    rows = max(1, min(d, BLOCK_BYTES // (8 * d * n_heads_in_all)))
+    rows = max(1, min(d, BLOCK_BYTES // (itemsize * d * n_heads_in_all)))
     return [*range(0, d, rows), d]
-
-
-def _diagonal_sum(blocks: torch.Tensor) -> torch.Tensor:
-    """Return the part of the traces that lies in blocks (..., rows, columns), whose first square is on the diagonal."""
-    return blocks.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
 def _gram(W: torch.Tensor) -> torch.Tensor:

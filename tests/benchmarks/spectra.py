@@ -63,7 +63,7 @@ def composition_lines(layers: list[Circuits]) -> Iterator[str]:
     right = torch.randn(heads, GPT2["r"], GPT2["d"])
     contenders = {
         "ours": (lambda: composition_scores(layers), 1),
-        "svd": (lambda: [factored_svd(*(X[:12] for X in pair)) for pair in (ov, qk)], heads / 12),
+        "svd": (lambda: [factored_svd(*(X[:12] for X in pair)) for pair in (ov, qk)], 3 * heads / 12),  # anew for each kind
         "pairs": (lambda: all_pairs(right, few[0]), 3 * heads / TL_LEFT_HEADS),
     }
     times = interleaved(contenders, rounds=3)

@@ -39,16 +39,25 @@ def naive_scores(circuits: list[Circuits]) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_all_pairs_against_whole_products(heads, dtype):
     circuits = layers(3, *heads, 20, 5, dtype)
-    assert composition_scores(circuits).numpy() == pytest.approx(naive_scores(circuits), abs=1e-12)
+    expected = naive_scores(circuits)
+    assert composition_scores(circuits, dtype=torch.float64).numpy() == pytest.approx(expected, abs=1e-12)
+    assert composition_scores(circuits).numpy() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 8 * 20 * 12 * 3, 8 * 20 * 12 * 7])
 def test_however_the_rows_are_cut(monkeypatch, block_bytes):
     circuits = layers(3, 4, 2, 20, 5)
-    whole = composition_scores(circuits)
+    whole = composition_scores(circuits, dtype=torch.float64)
     monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
-    assert len(module._edges(20, 12)) > 3
-    assert torch.allclose(composition_scores(circuits), whole, rtol=1e-12)
+    assert len(module._edges(20, 12, 8)) > 3
+    assert torch.allclose(composition_scores(circuits, dtype=torch.float64), whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e12, 1e30])
+def test_whatever_the_scale_of_the_weights(size):
+    circuits = layers(2, 2, 1, 10, 3)
+    scaled = [Circuits(*((W * size).float() for W in vars(c).values())) for c in circuits]
+    assert composition_scores(scaled).numpy() == pytest.approx(composition_scores(circuits).numpy(), abs=2e-6)
 
 
 def test_a_chain_that_fits_scores_high_and_one_that_does_not_scores_0():
@@ -58,7 +67,7 @@ def test_a_chain_that_fits_scores_high_and_one_that_does_not_scores_0():
     first = Circuits(*(torch.stack([X, X]) for X in (e[:, :1], e[1:2], e[:1], e[:1])))
     reads = lambda i: torch.stack([e[i : i + 1], e[5:6]])  # noqa: E731
     second = Circuits(torch.stack([e[:, 2:3]] * 2), reads(0), reads(0), reads(0))
-    q, k, v = composition_scores([first, second]).numpy()[:, 0, 2:]
+    q, k, v = composition_scores([first, second], dtype=torch.float64).numpy()[:, 0, 2:]
     for scores in (q, k, v):
         assert scores == pytest.approx([1, 0], abs=1e-7)
 
@@ -100,7 +109,7 @@ def test_a_models_composition_at_a_distance_and_folded(small_model, delta, fold)
         for (l2, h2), (W_OV2, W_QK2) in products.items():
             for kind, M in zip("qkv", (W_QK2.T, W_QK2, W_OV2), strict=True):
                 expected = naive(W_OV1, M) if l1 < l2 else 0.0
-                assert getattr(result, kind)[l1, h1, l2, h2] == pytest.approx(expected, abs=1e-10)
+                assert getattr(result, kind)[l1, h1, l2, h2] == pytest.approx(expected, abs=1e-6)
     assert result.chance == pytest.approx(24**-0.5)
     with pytest.raises(ValueError, match="read-only"):
         result.q[0, 0, 1, 0] = 0
