@@ -15,7 +15,7 @@ from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Switch, Text  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 
@@ -35,49 +35,56 @@ PANEL = Panel(
 lab = open_lab("spectra")
 shape = models.shape(PANEL)
 limits = {"layer": shape.n_layers - 1, "head": shape.n_heads - 1, "delta": shape.context - 1, "latent": shape.n_kv_heads * shape.d_head}
-params = PANEL.read(**limits)
 with models.refusing(PANEL):
+    models.sidebar(PANEL, run(head_spectra, PANEL.read(**limits)))
+
+
+@st.fragment
+def explore() -> None:
+    """Draw all that a control changes; nothing else of the page runs again while a slider moves."""
+    params = PANEL.read(**limits)
     result, by_chance = run(head_spectra, params), run(chance, params)
-where = (params.circuit, params.layer, params.head)
-name = f"layer {params.layer}, head {params.head}"
+    where = (params.circuit, params.layer, params.head)
+    name = f"layer {params.layer}, head {params.head}"
+    with controls():
+        PANEL.draw("circuit", "layer", "head", **limits)
+        with st.popover("More"):
+            PANEL.draw("delta", "fold", **limits)
+            st.caption(" ".join(result.left_out))
+    left, right = st.columns([5, 6])
+    with left:
+        show(figures.head_map(result, by_chance, *where), key="map", label=f"Effective rank of every head; {name} is chosen", on_pick=PANEL.pick)
+    with right:
+        show(figures.spectrum(result, by_chance, *where), key="spectrum", label=f"Singular values of {name} over the band of chance")
+    numbers(head_numbers(params, result, by_chance).values())
+    tab = tabs(PANEL)
+    if tab["Energy"].open:
+        with tab["Energy"]:
+            prose("How many directions must be kept to hold a share of what the head can do? A flat spectrum needs nearly all of them.")
+            show(figures.energy_curve(result, by_chance, *where), key="energy", label=f"Cumulative energy of {name} beside chance")
+    if tab["Attention"].open:
+        with tab["Attention"], mishaps():
+            PANEL.draw("prompt")
+            attention = run(prompt_attention, params)
+            show(figures.attention(attention), key="attention", label=f"Attention of {name} on the prompt")
+            numbers(attention.numbers())
+    if tab["Guess"].open:
+        with tab["Guess"]:
+            for asked in lab.guesses:
+                guess(asked, PANEL, numbers_of, picture_of)
+    share(PANEL, params)
 
-with st.sidebar:
-    PANEL.draw("model")
-    models.provenance(result)
 
-with controls():
-    PANEL.draw("circuit", "layer", "head", **limits)
-    with st.popover("More"):
-        PANEL.draw("delta", "fold", **limits)
-left, right = st.columns([5, 6])
-with left:
-    show(figures.head_map(result, by_chance, *where), key="map", label=f"Effective rank of every head; {name} is chosen", on_pick=PANEL.pick)
-with right:
-    show(figures.spectrum(result, by_chance, *where), key="spectrum", label=f"Singular values of {name} over the band of chance")
-numbers(head_numbers(params, result, by_chance).values())
+def numbers_of(params: SpectraParams) -> dict:
+    """Return the numbers that a guess may be about."""
+    return head_numbers(params, run(head_spectra, params), run(chance, params))
 
-tab = tabs(PANEL)
-if tab["Energy"].open:
-    with tab["Energy"]:
-        prose("How many directions must be kept to hold a share of what the head can do? A flat spectrum needs nearly all of them.")
-        show(figures.energy_curve(result, by_chance, *where), key="energy", label=f"Cumulative energy of {name} beside chance")
-if tab["Attention"].open:
-    with tab["Attention"], mishaps():
-        PANEL.draw("prompt")
-        attention = run(prompt_attention, params)
-        show(figures.attention(attention), key="attention", label=f"Attention of {name} on the prompt")
-        numbers(attention.numbers())
-if tab["Guess"].open:
-    with tab["Guess"]:
-        for asked in lab.guesses:
-            guess(
-                asked,
-                PANEL,
-                lambda p: head_numbers(p, run(head_spectra, p), run(chance, p)),
-                lambda p, key=asked.id: show(
-                    figures.energy_curve(run(head_spectra, p), run(chance, p), p.circuit, p.layer, p.head),
-                    key=f"picture_{key}",
-                    label="Cumulative energy",
-                ),
-            )
-close_lab(lab, PANEL, params)
+
+def picture_of(params: SpectraParams, key: str) -> None:
+    """Draw what a guess was about."""
+    figure = figures.energy_curve(run(head_spectra, params), run(chance, params), params.circuit, params.layer, params.head)
+    show(figure, key=key, label="Cumulative energy beside chance")
+
+
+explore()
+close_lab(lab, PANEL)

@@ -14,33 +14,41 @@ function load(path) {
 }
 
 // Text, grid and hover colours come from the page's theme; data colours from the figure.
-function themed(layout, element) {
+function themeOf(element) {
   const style = getComputedStyle(element);
   const css = (name, fallback) => style.getPropertyValue(name).trim() || fallback;
-  const text = css("--st-text-color", "#333");
-  const grid = css("--st-border-color", "rgba(128, 128, 128, 0.25)");
-  const surface = css("--st-secondary-background-color", "#f5f5f5");
-  const themedLayout = {
+  return {
+    text: css("--st-text-color", "#333"),
+    grid: css("--st-border-color", "rgba(128, 128, 128, 0.25)"),
+    surface: css("--st-secondary-background-color", "#f5f5f5"),
+    family: css("--st-font", "sans-serif"),
+  };
+}
+
+function themed(layout, { text, grid, surface, family }) {
+  const full = {
     ...layout,
     uirevision: "keep",
     autosize: true,
-    font: { ...layout.font, color: text, family: css("--st-font", "sans-serif") },
+    font: { ...layout.font, color: text, family },
     hoverlabel: { bgcolor: surface, bordercolor: grid, font: { color: text } },
   };
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
-    themedLayout[name] = { gridcolor: grid, linecolor: grid, ...layout[name] };
+    full[name] = { gridcolor: grid, linecolor: grid, ...layout[name] };
   }
-  if (matchMedia("(pointer: coarse)").matches) themedLayout.dragmode = false; // a swipe scrolls the page
-  return [themedLayout, `${text}|${grid}|${surface}`];
+  if (matchMedia("(pointer: coarse)").matches) full.dragmode = false; // a swipe scrolls the page
+  return full;
 }
 
 async function draw(host) {
   const Plotly = await load(host.data.library);
-  const figure = JSON.parse(host.data.figure);
-  const [layout, theme] = themed(figure.layout, host.node);
-  host.theme = theme;
+  const layout = themed(JSON.parse(host.data.layout), host.theme);
+  if (host.drawnTraces !== host.data.traces) { // the same objects again tell plotly that there is nothing to compute
+    host.drawnTraces = host.data.traces;
+    host.traces = JSON.parse(host.data.traces);
+  }
   const config = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
-  await Plotly.react(host.node, figure.data, layout, config);
+  await Plotly.react(host.node, host.traces, layout, config);
   if (!host.listening) {
     host.listening = true;
     host.node.on("plotly_click", (event) => {
@@ -51,25 +59,32 @@ async function draw(host) {
   host.node.dataset.drawn = String(Number(host.node.dataset.drawn || 0) + 1);
 }
 
+// One figure at a time, with a pause between them in which the browser can paint: the first is seen while the others wait.
+let turn = Promise.resolve();
+
 function queue(host) {
-  host.drawing = (host.drawing ?? Promise.resolve()).then(() => draw(host)).catch((error) => {
+  turn = turn.then(() => draw(host)).catch((error) => {
     host.node.textContent = `The picture could not be drawn (${error.message}). Reload the page.`;
-  });
+  }).then(() => new Promise((resume) => setTimeout(resume)));
 }
 
 export default function ({ parentElement, data, setTriggerValue }) {
   let host = hosts.get(parentElement);
   if (!host) {
-    host = { node: parentElement.querySelector(".figure") };
+    const node = parentElement.querySelector(".figure");
+    host = { node, theme: themeOf(node) };
     hosts.set(parentElement, host);
     host.watch = setInterval(() => {
-      if (host.theme && themed({}, host.node)[1] !== host.theme) queue(host);
+      const theme = themeOf(node);
+      if (JSON.stringify(theme) === JSON.stringify(host.theme)) return;
+      host.theme = theme;
+      queue(host);
     }, 500);
   }
   host.send = setTriggerValue;
   host.node.setAttribute("aria-label", data.label);
   host.node.classList.toggle("clickable", data.clicks);
-  if (!host.data || host.data.figure !== data.figure) {
+  if (host.data?.traces !== data.traces || host.data?.layout !== data.layout) {
     host.data = data;
     queue(host);
   }

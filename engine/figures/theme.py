@@ -1,7 +1,14 @@
-"""What all figures share: colours that hold on white and on near-black, margins, axes, the chance band."""
+"""What all figures share: colours that hold on white and on near-black, margins, axes, the chance band.
+
+A figure is built in one call from its traces and axes, and plotly does not check it: a slider moves while somebody looks.
+A test has plotly check one of each.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.io.json import to_json_plotly
 
 HERE = "#2f7fd6"
 WARM = "#d9742b"
@@ -9,53 +16,69 @@ CHANCE = "#8a8f98"
 CHANCE_FILL = "rgba(138, 143, 152, 0.25)"
 SEQUENTIAL = "Viridis"
 FONT_SIZE = 14
+CLEAR = "rgba(0,0,0,0)"
+TITLE = {"font": {"size": FONT_SIZE + 2}, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 4}}
+LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "xanchor": "left", "font": {"size": FONT_SIZE - 1}}
+MARGIN = {"l": 60, "r": 16, "t": 54, "b": 48}
 
 
-def figure(height: int, title: str, x_title: str, y_title: str, **layout) -> go.Figure:
-    """Return an empty figure with a title, titled axes, the legend above the plot, and no background of its own."""
-    fig = go.Figure()
-    fig.update_layout(
-        height=height,
-        template="none",
-        title={
-            "text": title,
-            "font": {"size": FONT_SIZE + 2},
-            "x": 0,
-            "xref": "container",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 4},
-        },
-        margin={"l": 60, "r": 16, "t": 54, "b": 48},
-        font={"size": FONT_SIZE},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "xanchor": "left", "font": {"size": FONT_SIZE - 1}},
-        hovermode="closest",
-        dragmode="zoom",
+def figure(height: int, title: str, x: str | dict, y: str | dict, traces: Sequence[dict] = (), **layout) -> go.Figure:
+    """Return a figure with a title, the legend above the plot, and no background of its own.
+
+    ``x`` and ``y``: the axis title, or the axis with ``title`` in it as text; ``traces``: plotly traces as plain data.
+    """
+    frame = {
+        "height": height,
+        "template": "none",
+        "title": {"text": title, **TITLE},
+        "margin": MARGIN,
+        "font": {"size": FONT_SIZE},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "legend": LEGEND,
+        "hovermode": "closest",
+        "dragmode": "zoom",
+        "xaxis": _axis(x),
+        "yaxis": _axis(y),
         **layout,
-    )
-    fig.update_xaxes(title={"text": x_title}, zeroline=False)
-    fig.update_yaxes(title={"text": y_title}, zeroline=False)
-    return fig
+    }
+    return go.Figure({"data": list(traces), "layout": frame}, _validate=False)
 
 
-def add_band(fig: go.Figure, x, low, high, name: str) -> None:
-    """Shade the region between low and high, both (n,)."""
+def as_json(fig: go.Figure) -> dict[str, str]:
+    """Return a figure's ``traces`` and ``layout`` as JSON, apart: often only one of them has changed."""
+    whole = fig.to_dict()
+    return {"traces": to_json_plotly(whole["data"]), "layout": to_json_plotly(whole["layout"])}
+
+
+def line(x, y, colour: str, name: str, **trace) -> dict:
+    """Return a line; ``markers=True`` puts a point on every value."""
+    mode = "lines+markers" if trace.pop("markers", False) else "lines"
+    style = {"color": colour, "width": 3} if colour != CHANCE else {"color": colour, "dash": "dot"}
+    return {"type": "scatter", "x": x, "y": y, "mode": mode, "line": style, "name": name, **trace}
+
+
+def band(x, low, high, name: str) -> dict:
+    """Return the region between low and high, each (n,), shaded in the colour of chance."""
     x, low, high = (np.asarray(a, dtype=float) for a in (x, low, high))
-    fig.add_scatter(
-        x=np.concatenate([x, x[::-1]]),
-        y=np.concatenate([high, low[::-1]]),
-        fill="toself",
-        fillcolor=CHANCE_FILL,
-        line={"width": 0},
-        mode="lines",
-        name=name,
-        hoverinfo="skip",
-    )
+    return {
+        "type": "scatter",
+        "x": np.concatenate([x, x[::-1]]),
+        "y": np.concatenate([high, low[::-1]]),
+        "fill": "toself",
+        "fillcolor": CHANCE_FILL,
+        "line": {"width": 0},
+        "mode": "lines",
+        "name": name,
+        "hoverinfo": "skip",
+    }
 
 
 def safe_label(text: str) -> str:
     """Return text that plotly shows as it is: its small markup language sees no tag and no entity."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _axis(axis: str | dict) -> dict:
+    axis = {"title": axis} if isinstance(axis, str) else axis
+    return {"zeroline": False, **axis, "title": {"text": axis["title"]}}

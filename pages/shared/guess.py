@@ -9,8 +9,8 @@ from pages.shared.data import Guess
 from pages.shared.panel import Panel
 
 
-def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Number]], picture: Callable[[object], None]) -> None:
-    """Ask one question; when a choice is made, draw ``picture(params)`` and give the answer.
+def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Number]], picture: Callable[[object, str], None]) -> None:
+    """Ask one question; when a choice is made, draw ``picture(params, key)`` and give the answer.
 
     The answer is the number ``asked.decides`` among ``number_of(params)``, computed at the guess's own setting.
     """
@@ -25,4 +25,4 @@ def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Nu
     beside = "" if number.chance is None else f" (chance: {number.chance:.{max(number.digits, 1)}f}{number.unit})"
     said = f"**{answer}.** {number.label}: **{number.value:.{number.digits}f}{number.unit}**{beside}. {asked.why}"
     (st.success if chosen == answer else st.info)(f"{'You saw it' if chosen == answer else 'Not quite'}: {said}")
-    picture(params)
+    picture(params, f"picture_{asked.id}")

@@ -3,12 +3,13 @@
 import string
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from engine.errors import LabError
 from pages.shared import data
-from pages.shared.panel import TAB, Panel, fresh_notes, link_of
+from pages.shared.panel import TAB, Panel, fresh_notes
 
 _CHIP = "_chip"
 
@@ -20,7 +21,7 @@ def style(presenting: bool) -> None:
         st.html(data.ASSETS / "present.css")
 
 
-def open_lab(slug: str):
+def open_lab(slug: str) -> data.Lab:
     """Draw the title, the question and the place of the chip; return the lab's data."""
     lab = data.lab(slug)
     with st.container(key="lab_head", horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -31,14 +32,25 @@ def open_lab(slug: str):
     return lab
 
 
-def close_lab(lab, panel: Panel, params) -> None:
-    """Draw the note, the presets and the share row, and fill in the chip: the end of every page."""
+def share(panel: Panel, params) -> None:
+    """Draw the buttons that copy the link and reset the page, and fill in the chip: the end of what controls change."""
+    from engine.device import compute_device
+    from pages.shared.show import copy_link
+
+    with st.container(key="share", horizontal=True, vertical_alignment="center"):
+        copy_link(urlencode(panel.write(params, st.session_state.get(TAB))))
+        st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
+    seconds = st.session_state.get("_seconds")
+    took = "" if seconds is None else f" · last result {1000 * seconds:.0f} ms"
+    st.session_state[_CHIP].markdown(f":gray-badge[{compute_device().label} · float64{took}]")
+
+
+def close_lab(lab: data.Lab, panel: Panel) -> None:
+    """Draw the presets and the note: the end of every page, but in the projector's view."""
     if not presenting():
         _presets(lab, panel)
         with st.container(key="prose_note"):
             st.markdown(data.text(f"notes/{lab.slug}.md"))
-    _share(panel, params)
-    _fill_chip()
 
 
 def presenting() -> bool:
@@ -95,19 +107,3 @@ def _presets(lab, panel: Panel) -> None:
         with column.container(border=True, height="stretch"):
             st.button(preset.label, on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
             st.caption(preset.look)
-
-
-def _share(panel: Panel, params) -> None:
-    from pages.shared.show import copy_link
-
-    with st.container(key="share", horizontal=True, vertical_alignment="center"):
-        copy_link(link_of(panel.write(params, st.session_state.get(TAB))))
-        st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
-
-
-def _fill_chip() -> None:
-    from engine.device import compute_device
-
-    seconds = st.session_state.get("_seconds")
-    took = "" if seconds is None else f" · last result {1000 * seconds:.0f} ms"
-    st.session_state.pop(_CHIP).markdown(f":gray-badge[{compute_device().label} · float64{took}]")

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 
 import streamlit as st
+import torch
 
 from engine.device import compute_device
 from engine.errors import ModelError
@@ -54,8 +54,14 @@ def refusing(panel: Panel) -> Iterator[None]:
         panel.refuse("model", str(error))
 
 
-def provenance(result) -> None:
-    """Say which weights these are and what computed with them; for the sidebar."""
+def sidebar(panel: Panel, result) -> None:
+    """Draw the choice of model, and say which weights these are and what computed with them."""
+    with st.sidebar:
+        panel.draw("model")
+        _provenance(result)
+
+
+def _provenance(result) -> None:
     entry = CATALOG.get(result.model)
     if entry:
         st.markdown(f"**{entry.label}**")
@@ -64,6 +70,4 @@ def provenance(result) -> None:
         f"{result.n_layers} layers, {result.n_heads} heads, {result.n_kv_heads} key-value heads, d_model {result.d_model}, d_head {result.d_head}"
     )
     st.caption(f"SHA-256 of the weights: `{result.sha256[:16]}…`")
-    st.caption(f"Computed on {compute_device().label} in float64, torch {version('torch')}, streamlit {version('streamlit')}.")
-    for sentence in result.left_out:
-        st.caption(sentence)
+    st.caption(f"Computed on {compute_device().label} in float64, torch {torch.__version__}, streamlit {st.__version__}.")

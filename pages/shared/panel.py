@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from urllib.parse import urlencode
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -122,11 +121,6 @@ def _going_back() -> bool:
     """Return whether the visitor used the browser's back or forward button: then the link wins over the controls."""
     context = get_script_run_ctx()
     return context is not None and context.is_history_navigation
-
-
-def link_of(query: Mapping[str, str]) -> str:
-    """Return a query string, ``a=1&b=2``."""
-    return urlencode(query)
 
 
 def fresh_notes() -> list[str]:

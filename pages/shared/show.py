@@ -29,6 +29,8 @@ def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None
     before the page runs again.
     """
 
+    from engine.figures.theme import as_json  # home shows pictures too, and imports no plotly
+
     def clicked() -> None:
         picked = st.session_state[key].get("click")
         if on_pick and isinstance(picked, dict):
@@ -36,7 +38,7 @@ def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None
 
     _figure(
         key=key,
-        data={"figure": figure.to_json(), "label": label, "library": f"app/static/{static.PLOTLY}", "clicks": on_pick is not None},
+        data={**as_json(figure), "label": label, "library": f"app/static/{static.PLOTLY}", "clicks": on_pick is not None},
         height=figure.layout.height,
         on_click_change=clicked,
     )

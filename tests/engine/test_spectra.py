@@ -165,3 +165,14 @@ def test_presets_name_the_heads_that_they_say():
     assert result.ov_effective_rank[sharpest] == result.ov_effective_rank.min()
     assert scores.prefix_matching[sharpest] < 0.1
     assert result.ov_effective_rank[random] == result.ov_effective_rank.max() or result.ov_effective_rank[random] > 0.75 * chance.effective_rank
+
+
+def test_plotly_accepts_every_figure():
+    import plotly.graph_objects as go
+
+    params = SpectraParams()
+    result, chance = spectra.head_spectra(params), spectra.chance(params)
+    drawn = [draw(result, chance, "qk", 1, 2) for draw in (figures.head_map, figures.spectrum, figures.energy_curve)]
+    for fig in [*drawn, figures.attention(spectra.prompt_attention(params))]:
+        checked = go.Figure(fig.to_dict())  # raises for a property or value that plotly does not know
+        assert [trace.type for trace in checked.data] == [trace.type for trace in fig.data]
