@@ -29,7 +29,7 @@ def figure(height: int, title: str, x: str | dict, y: str | dict, traces: Sequen
     """
     frame = {
         "height": height,
-        "template": "none",
+        "template": {},  # none: go.Figure would add seven kilobytes of its default
         "title": {"text": title, **TITLE},
         "margin": MARGIN,
         "font": {"size": FONT_SIZE},

@@ -27,8 +27,6 @@ def open_lab(slug: str) -> data.Lab:
     with st.container(key="lab_head", horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.markdown(f"## {lab.title}\n{lab.question}")
         st.session_state[_CHIP] = st.empty()
-    if notes := fresh_notes():
-        st.warning("  \n".join(escaped(note) for note in notes))
     return lab
 
 
@@ -82,7 +80,9 @@ def tabs(panel: Panel) -> Mapping:
 
 @contextmanager
 def controls():
-    """Stand controls side by side above the picture; they wrap on a phone."""
+    """Say what was mended in the link, and stand controls side by side above the picture; they wrap on a phone."""
+    if notes := fresh_notes():
+        st.warning("  \n".join(escaped(note) for note in notes))
     with st.container(key="controls", horizontal=True, vertical_alignment="bottom"):
         yield
 
