@@ -228,7 +228,7 @@ def head_numbers(params: SpectraParams, result: SpectraResult, by_chance: Chance
     top = float(by_chance.energy_median[0])
     return {
         "effective_rank": Number("Effective rank", float(rank[params.layer, params.head]), by_chance.effective_rank),
-        "directions_90": Number("Directions for 90 % of the energy", float(directions_for(values, 0.9)), by_chance.directions_90, 0),
+        "directions_90": Number("Directions for 90 % of energy", float(directions_for(values, 0.9)), by_chance.directions_90, 0),
         "top_share": Number("Energy in the first direction", 100 * float(cumulative_energy(values)[0]), 100 * top, 0, " %"),
         "rank_place": Number("Heads with a lower effective rank", float((rank < rank[params.layer, params.head]).sum()), None, 0, f" of {rank.size}"),
     }

@@ -105,5 +105,5 @@ def _presets(lab, panel: Panel) -> None:
     st.markdown("#### Worth opening")
     for column, preset in zip(st.columns(len(lab.presets)), lab.presets, strict=True):
         with column.container(border=True, height="stretch"):
-            st.button(preset.label, on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
+            st.button(f":primary[**{preset.label}**]", on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
             st.caption(preset.look)
