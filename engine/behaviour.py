@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import ModelError
 from engine.models.behaviour import HeadScores, head_scores, uniform_scores, with_attention_weights
-from engine.models.families import FAMILIES
-from engine.models.loading import open_model
+from engine.models.loading import open_model, require_causal
 from engine.models.weights import model_shape
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
@@ -46,9 +44,8 @@ def behaviour_scores(params: SpectraParams, on_step: OnStep = silent) -> Behavio
     Definitions: ``engine.models.behaviour.head_scores``. Raises ModelError for an encoder, whose attention is not causal.
     """
     shape = model_shape(params.model)
-    if not FAMILIES[shape.family].causal:
-        raise ModelError(f"A {shape.family} model looks both ways, so looking back on repeated tokens says nothing about its heads.")
-    model = with_attention_weights(open_model(params.model))
+    require_causal(shape, "looking back on repeated tokens")
+    model = with_attention_weights(open_model(params.model, on_step))
     bos = model.config.bos_token_id
     length = min(REPEAT_LENGTH, (shape.context - (bos is not None)) // 2)
     runs = []

@@ -7,10 +7,9 @@ import torch
 
 from engine.circuits import circuits
 from engine.device import compute_device
-from engine.errors import ModelError
 from engine.gram import top_directions
 from engine.models.families import rotation_of
-from engine.models.loading import label_of, open_tokenizer
+from engine.models.loading import label_of, open_tokenizer, require_unembedding
 from engine.models.weights import model_shape, read_embeddings, read_layers
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
@@ -48,10 +47,10 @@ def direction_tokens(params: SpectraParams, on_step: OnStep = silent) -> Directi
     """
     shape = model_shape(params.model)
     check_head(params, shape)
+    if params.circuit == "ov":
+        require_unembedding(shape, "what a head writes")
     tokenizer = open_tokenizer(params.model)
     W_E, W_U = read_embeddings(params.model)
-    if params.circuit == "ov" and W_U is None:
-        raise ModelError(f"A {shape.family} model has no unembedding, so what a head writes has no tokens; the qk circuit has.")
     on_step(0, 1, "Reading the directions through the embedding")
     device = compute_device().name
     (heads,) = read_layers(params.model, [params.layer])
