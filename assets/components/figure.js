@@ -47,7 +47,7 @@ async function draw(host) {
     host.drawnTraces = host.data.traces;
     host.traces = JSON.parse(host.data.traces);
   }
-  const config = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
   await Plotly.react(host.node, host.traces, layout, config);
   if (!host.listening) {
     host.listening = true;
@@ -74,6 +74,11 @@ export default function ({ parentElement, data, setTriggerValue }) {
     const node = parentElement.querySelector(".figure");
     host = { node, theme: themeOf(node) };
     hosts.set(parentElement, host);
+    host.size = new ResizeObserver(() => { // the window, or the sidebar that opens beside the page
+      clearTimeout(host.settled);
+      host.settled = setTimeout(() => host.listening && window.Plotly.Plots.resize(node), 100);
+    });
+    host.size.observe(node);
     host.watch = setInterval(() => {
       const theme = themeOf(node);
       if (JSON.stringify(theme) === JSON.stringify(host.theme)) return;
@@ -90,6 +95,8 @@ export default function ({ parentElement, data, setTriggerValue }) {
   }
   return () => {
     clearInterval(host.watch);
+    clearTimeout(host.settled);
+    host.size.disconnect();
     hosts.delete(parentElement);
     window.Plotly?.purge(host.node);
   };

@@ -190,3 +190,13 @@ def test_a_model_that_is_not_here_is_refused_in_a_sentence(visitor):
     assert "no-such-model" in text
     assert "using 'fable'" in text
     assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 0 is chosen")
+
+
+def test_figures_make_room_for_the_sidebar(visitor):
+    v = visitor().open("/spectra")
+    v.page.get_by_test_id("stExpandSidebarButton").click()
+    v.page.wait_for_timeout(1500)
+    width = "f => [f.querySelector('.main-svg').getBoundingClientRect().width, f.getBoundingClientRect().width]"
+    for figure in v.page.locator(".figure").all():
+        drawn, room = figure.evaluate(width)
+        assert abs(drawn - room) <= 2
