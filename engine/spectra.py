@@ -137,10 +137,12 @@ class AttentionResult:
     def numbers(self) -> tuple[Number, ...]:
         """Return mean weight on the first and on the previous token, beside uniform attention over what is visible."""
         A, n = self.attention, len(self.labels)
+        if n < 3:
+            return ()
         visible = 1 / np.arange(1, n + 1) if self.causal else np.full(n, 1 / n)
         first = Number("Weight on the first token", 100 * float(A[1:, 0].mean()), 100 * float(visible[1:].mean()), 0, " %")
         before = Number("Weight on the token before", 100 * float(A.diagonal(-1)[1:].mean()), 100 * float(visible[2:].mean()), 0, " %")
-        return (first, before) if n > 2 else ()
+        return (first, before)
 
 
 def layer_circuits(params: SpectraParams) -> Iterator[tuple[LayerHeads, Circuits]]:

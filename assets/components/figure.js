@@ -22,15 +22,18 @@ function themeOf(element) {
     grid: css("--st-border-color", "rgba(128, 128, 128, 0.25)"),
     surface: css("--st-secondary-background-color", "#f5f5f5"),
     family: css("--st-font", "sans-serif"),
+    scale: parseFloat(getComputedStyle(document.documentElement).fontSize) / 16, // larger in the projector's view
   };
 }
 
-function themed(layout, { text, grid, surface, family }) {
+function themed(layout, { text, grid, surface, family, scale }) {
   const full = {
     ...layout,
-    uirevision: "keep",
+    uirevision: layout.uirevision ?? "keep",
     autosize: true,
-    font: { ...layout.font, color: text, family },
+    font: { ...layout.font, size: layout.font.size * scale, color: text, family },
+    title: { ...layout.title, font: { size: layout.title.font.size * scale } },
+    modebar: { bgcolor: "rgba(0, 0, 0, 0)", color: text, activecolor: text },
     hoverlabel: { bgcolor: surface, bordercolor: grid, font: { color: text } },
   };
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
@@ -47,7 +50,8 @@ async function draw(host) {
     host.drawnTraces = host.data.traces;
     host.traces = JSON.parse(host.data.traces);
   }
-  const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  const touch = matchMedia("(pointer: coarse)").matches;
+  const config = { displaylogo: false, displayModeBar: touch ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d"] };
   await Plotly.react(host.node, host.traces, layout, config);
   if (!host.listening) {
     host.listening = true;

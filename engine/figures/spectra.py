@@ -54,7 +54,8 @@ def spectrum(result: SpectraResult, chance: ChanceResult, circuit: str, layer: i
     ends = [np.log10(low) - 0.1, np.log10(high) + 0.1]
     y = {"title": "singular value", "type": "log", "range": ends, "exponentformat": "power", "dtick": "D2" if high / low < 1000 else 1}
     x = {"title": "direction", "range": [0, result.d_head + 1]}
-    return figure(350, f"Singular values of {NAMES[circuit]}, layer {layer}, head {head}", x, y, traces)
+    view = f"{result.sha256} {circuit} {result.delta} {result.fold}"  # a zoom lasts as long as the axes do
+    return figure(350, f"Singular values of {NAMES[circuit]}, layer {layer}, head {head}", x, y, traces, uirevision=view)
 
 
 def energy_curve(result: SpectraResult, chance: ChanceResult, circuit: str, layer: int, head: int) -> go.Figure:
@@ -92,7 +93,10 @@ def attention(result: AttentionResult) -> go.Figure:
     }
     every = max(1, n // 40)
     ticks = {"tickmode": "array", "tickvals": list(range(0, n, every)), "ticktext": labels[::every], "showgrid": False}
-    x, y = {"title": "looked at (key)", **ticks, "tickangle": -60}, {"title": "looking (query)", **ticks, "autorange": "reversed"}
+    x, y = (
+        {"title": "looked at (key)", **ticks, "tickangle": -90, "tickfont": {"size": 12}},
+        {"title": "looking (query)", **ticks, "autorange": "reversed"},
+    )
     title = f"How much each token looks at each {'earlier one' if result.causal else 'other'}"
     return figure(max(380, min(720, 120 + 24 * n)), title, x, y, [cells], margin={**MARGIN, "l": 110, "b": 110})
 

@@ -74,7 +74,9 @@ def _build(model: str, _identity: tuple):
 def _from_files(folder: Path, shape: Shape):
     """Build the model from safetensors; raise ModelError where transformers would invent weights or stop with a traceback."""
     from transformers import AutoModel, AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # the lab draws its own
     kind = AutoModelForCausalLM if shape.has_unembedding else AutoModel
     options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
     try:

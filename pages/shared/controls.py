@@ -34,7 +34,7 @@ class Integer:
     def parse(self, raw: str) -> int:
         """Return the number; raise Unreadable if the text is none."""
         text = raw.strip()
-        if len(text) > 12 or not text.lstrip("+-").isdecimal() or not text.isascii():
+        if len(text) > 40 or not text.lstrip("+-").isdecimal() or not text.isascii():
             raise Unreadable("is not a whole number")
         return int(text)
 

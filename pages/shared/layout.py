@@ -38,6 +38,7 @@ def share(panel: Panel, params) -> None:
     with st.container(key="share", horizontal=True, vertical_alignment="center"):
         copy_link(urlencode(panel.write(params, st.session_state.get(TAB))))
         st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
+    panel.agree()
     seconds = st.session_state.get("_seconds")
     took = "" if seconds is None else f" · last result {1000 * seconds:.0f} ms"
     st.session_state[_CHIP].markdown(f":gray-badge[{compute_device().label} · float64{took}]")
@@ -102,7 +103,7 @@ def escaped(text: str) -> str:
 
 
 def _presets(lab, panel: Panel) -> None:
-    st.markdown("#### Worth opening")
+    st.markdown("#### Worth opening, on Fable")
     for column, preset in zip(st.columns(len(lab.presets)), lab.presets, strict=True):
         with column.container(border=True, height="stretch"):
             st.button(f":primary[**{preset.label}**]", on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")

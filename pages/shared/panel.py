@@ -11,6 +11,7 @@ from pages.shared.controls import Choice, Control, quoted, settle, within
 RESERVED = ("present",)
 TAB = "tab"
 _NOTES, _MENDED = "_notes", "_mended"
+_MISSED, _AGAIN, _TRIED = "_missed", "_again", "_tried"
 
 
 class Panel:
@@ -57,6 +58,8 @@ class Panel:
 
     def read(self, **limits: int):
         """Return the parameters that the page stands at; a value that is not acceptable is mended, said, and run again."""
+        for name, value in st.session_state.pop(_AGAIN, {}).items():
+            st.session_state[name] = value
         state = {} if _going_back() else self._state()
         query = st.query_params.to_dict()
         good, notes = self.settle(query | state, **limits)
@@ -70,7 +73,7 @@ class Panel:
         default = self.controls[name].write(self.defaults[name])
         state, query = self._state(), st.query_params.to_dict()
         self._mend({**query, **state, name: default}, state, query)
-        _say_and_rerun([f"{reason.rstrip('.?')}; using {quoted(default)}."])
+        _say_and_rerun([f"{reason} Using {quoted(default)}."])
 
     def params(self, settled: Mapping[str, str], **limits: int):
         """Return the parameter object of a settled link; what it leaves out is at its default."""
@@ -81,8 +84,22 @@ class Panel:
     def draw(self, *names: str, **limits: int) -> None:
         """Draw some of the controls where the page stands now; ``read`` has their values."""
         for name in names:
-            control = self.limited(name, limits)
-            control.draw(name, control.clamp(self.defaults[name]))
+            control, expected = self.limited(name, limits), st.session_state.get(name)
+            drawn = control.draw(name, control.clamp(self.defaults[name]))
+            if name in st.session_state and expected not in (None, drawn) and not _going_back():
+                st.session_state.setdefault(_MISSED, {})[name] = expected
+
+    def agree(self) -> None:
+        """Run the page once more if a control did not take the value it was set to.
+
+        A slider whose limits changed with the model is a new one to Streamlit, which takes its value from an address that
+        is not up to date yet.
+        """
+        missed, tried = st.session_state.pop(_MISSED, None), st.session_state.pop(_TRIED, None)
+        if missed and missed != tried:
+            st.session_state[_AGAIN] = st.session_state[_TRIED] = missed
+            st.session_state[_MENDED] = True
+            st.rerun()
 
     def _state(self) -> dict[str, str]:
         """Return what the controls stand at, as far as they have been drawn in this session."""
@@ -112,7 +129,8 @@ class Panel:
 
 
 def _say_and_rerun(notes: list[str]) -> None:
-    st.session_state[_NOTES] = st.session_state.get(_NOTES, []) + notes
+    earlier = st.session_state.get(_NOTES, []) if st.session_state.get(_MENDED) else []
+    st.session_state[_NOTES] = earlier + notes
     st.session_state[_MENDED] = True
     st.rerun()
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from pages.shared import data
 from tests.browser.conftest import serve
 
 MAP, SPECTRUM = "Effective rank of every head", "Singular values"
@@ -188,7 +189,7 @@ def test_a_model_that_is_not_here_is_refused_in_a_sentence(visitor):
     v = visitor().open("/spectra?model=no-such-model&layer=2")
     text = v.page.get_by_test_id("stAlert").inner_text()
     assert "no-such-model" in text
-    assert "using 'fable'" in text
+    assert "Using 'fable'" in text
     assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 0 is chosen")
 
 
@@ -200,3 +201,16 @@ def test_figures_make_room_for_the_sidebar(visitor):
     for figure in v.page.locator(".figure").all():
         drawn, room = figure.evaluate(width)
         assert abs(drawn - room) <= 2
+
+
+def test_a_preset_under_another_model_sets_picture_controls_and_copied_link(visitor, tiny_llama):
+    v = visitor().open(f"/spectra?model={tiny_llama}&layer=1&head=3")
+    v.page.get_by_role("button", name="An induction head").click()
+    v.page.wait_for_timeout(3000)
+    v.settle()
+    link = data.lab("spectra").preset("An induction head").link
+    assert v.figure(MAP).get_attribute("aria-label").endswith(f"layer {link['layer']}, head {link['head']} is chosen")
+    shown = [v.page.get_by_test_id("stSliderThumbValue").nth(i).inner_text() for i in (0, 1)]
+    assert shown == [link["layer"], link["head"]]
+    copied = v.page.get_by_role("button", name="Copy link").get_attribute("data-query").split("&")
+    assert {"model=fable", f"layer={link['layer']}", f"head={link['head']}", "tab=Attention"} <= set(copied)
