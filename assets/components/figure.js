@@ -33,6 +33,8 @@ function themed(layout, { text, grid, surface, family, scale }) {
     autosize: true,
     font: { ...layout.font, size: layout.font.size * scale, color: text, family },
     title: { ...layout.title, font: { size: layout.title.font.size * scale } },
+    legend: { ...layout.legend, font: { size: layout.legend.font.size * scale } },
+    margin: Object.fromEntries(Object.entries(layout.margin).map(([side, width]) => [side, width * scale])),
     modebar: { bgcolor: "rgba(0, 0, 0, 0)", color: text, activecolor: text },
     hoverlabel: { bgcolor: surface, bordercolor: grid, font: { color: text } },
   };
