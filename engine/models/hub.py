@@ -51,11 +51,6 @@ def config_folder(model: str) -> Path:
     return Path(path).parent
 
 
-def commit_of(model: str) -> str:
-    """Return the commit that owner/name[@revision] stands for here: the cached one, else the hub's answer."""
-    return config_folder(model).name
-
-
 def fetch(model: str, on_step: OnStep = silent) -> Path:
     """Return the folder of owner/name[@revision] with its weights, downloading what the cache lacks of that commit.
 

@@ -99,21 +99,11 @@ class Number:
         return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One of a few; ``options`` maps what the link and the page call it (short ASCII, never renamed) to a word beneath."""
-
-    label: str
-    options: dict[str, str]
-
-    def parse(self, raw: str) -> str:
-        """Return the option; raise Unreadable if there is none of that name."""
-        if raw not in self.options:
-            raise Unreadable("is not an option")
-        return raw
+class _OneOf:
+    """What controls with named options share."""
 
     def clamp(self, value: str) -> str:
-        """Return the value: every option is acceptable."""
+        """Return the value: what ``parse`` lets through is acceptable."""
         return value
 
     @property
@@ -124,6 +114,20 @@ class Choice:
     def write(self, value: str) -> str:
         """Return the value as the link holds it."""
         return value
+
+
+@dataclass(frozen=True)
+class Choice(_OneOf):
+    """One of a few; ``options`` maps what the link and the page call it (short ASCII, never renamed) to a word beneath."""
+
+    label: str
+    options: dict[str, str]
+
+    def parse(self, raw: str) -> str:
+        """Return the option; raise Unreadable if there is none of that name."""
+        if raw not in self.options:
+            raise Unreadable("is not an option")
+        return raw
 
     def draw(self, key: str, value: str) -> str:
         """Draw the options side by side."""
@@ -189,7 +193,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(_OneOf):
     """One of a list, or where ``free`` any other name of limited length, typed into the same field."""
 
     label: str
@@ -202,19 +206,6 @@ class Named:
         if raw not in self.options and not (self.free and raw.strip() and len(raw) <= self.limit and raw.isprintable()):
             raise Unreadable("is not offered here")
         return raw
-
-    def clamp(self, value: str) -> str:
-        """Return the value."""
-        return value
-
-    @property
-    def accepted(self) -> str:
-        """The names in words."""
-        return ", ".join(self.options)
-
-    def write(self, value: str) -> str:
-        """Return the value as the link holds it."""
-        return value
 
     def draw(self, key: str, value: str) -> str:
         """Draw the list, with a field for another name where that is allowed."""

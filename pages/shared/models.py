@@ -13,6 +13,7 @@ from engine.models.catalog import CATALOG, is_here, is_hosted, offered
 from engine.models.families import Shape
 from engine.models.weights import model_shape
 from pages.shared.controls import Named
+from pages.shared.layout import escaped
 from pages.shared.panel import Panel
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -35,7 +36,7 @@ def shape(panel: Panel) -> Shape:
         if not is_here(model) and st.session_state.get(_CONSENT) != model:
             with st.sidebar:
                 panel.draw("model")
-            st.info(f"{model} is not on this machine yet. Its weights come from the Hugging Face hub, once.")
+            st.info(f"{escaped(model)} is not on this machine yet. Its weights come from the Hugging Face hub, once.")
             if not st.button("Download it", type="primary"):
                 st.button("Stay with Fable", on_click=panel.apply, args=({},))
                 st.stop()
