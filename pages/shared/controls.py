@@ -212,7 +212,47 @@ class Named(_OneOf):
         return st.selectbox(self.label, self.options, self.options.index(value), key=key, accept_new_options=self.free, bind="query-params")
 
 
-Control = Integer | Number | Choice | Switch | Text | Named
+@dataclass(frozen=True)
+class Numbers:
+    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas."""
+
+    label: str
+    low: float
+    high: float
+    most: int
+    fewest: int = 1
+    digits: int = 3
+
+    by_hand = True
+
+    def parse(self, raw: str) -> tuple[float, ...]:
+        """Return the numbers; raise Unreadable if there are too many or too few, or one is none."""
+        words = raw.split(",") if len(raw) <= 24 * self.most else []
+        try:
+            values = tuple(float(word) for word in words if len(word) <= 24)
+        except ValueError:
+            values = ()
+        if not self.fewest <= len(values) <= self.most or len(values) != len(words) or not all(map(math.isfinite, values)):
+            raise Unreadable("is not a list of numbers")
+        return values
+
+    def clamp(self, value: tuple[float, ...]) -> tuple[float, ...]:
+        """Return the numbers within the limits, rounded as the link holds them."""
+        return tuple(round(min(max(number, self.low), self.high), self.digits) + 0.0 for number in value)
+
+    @property
+    def accepted(self) -> str:
+        """How many numbers, and their range, in words."""
+        count = f"{self.fewest} to {self.most}" if self.fewest < self.most else f"{self.most}"
+        return f"{count} numbers from {self.low:g} to {self.high:g} with commas between"
+
+    def write(self, value: tuple[float, ...]) -> str:
+        """Return the numbers as the link holds them."""
+        return ",".join(f"{number:.12g}" for number in self.clamp(value))
+
+
+Control = Integer | Number | Choice | Switch | Text | Named | Numbers
+"""A control with ``by_hand`` is drawn by a component of the page, and its value lives in the link alone."""
 
 
 def within(control: Control, high: int | None) -> Control:

@@ -103,7 +103,8 @@ class Panel:
 
     def _state(self) -> dict[str, str]:
         """Return what the controls stand at, as far as they have been drawn in this session."""
-        return {name: control.write(st.session_state[name]) for name, control in self.controls.items() if st.session_state.get(name) is not None}
+        drawn = {name: control for name, control in self.controls.items() if not by_hand(control)}
+        return {name: control.write(st.session_state[name]) for name, control in drawn.items() if st.session_state.get(name) is not None}
 
     def _mend(self, good: dict, state: dict, query: dict) -> None:
         """Put corrected values where they came from: drawn controls hold theirs, the rest is in the address."""
@@ -119,13 +120,25 @@ class Panel:
         """Set every control to a preset's link, the others to their defaults; for callbacks, before the page runs."""
         good, _ = self.settle(link)
         for name, control in self.controls.items():
-            st.session_state[name] = control.parse(good[name]) if name in good else self.defaults[name]
+            self._set(name, good.get(name, control.write(self.defaults[name])))
 
     def pick(self, values: Mapping[str, object]) -> None:
-        """Set the controls that a click on a figure names; anything else in it is dropped."""
+        """Set the controls that a click on a figure, or a hand's release, names; anything else in it is dropped."""
         good, _ = self.settle({name: str(v) for name, v in values.items() if name in self.controls})
         for name, raw in good.items():
+            self._set(name, raw)
+
+    def _set(self, name: str, raw: str) -> None:
+        """Put a settled text where a control keeps its value."""
+        if by_hand(self.controls[name]):
+            st.query_params[name] = raw
+        else:
             st.session_state[name] = self.controls[name].parse(raw)
+
+
+def by_hand(control: Control) -> bool:
+    """Return whether a component of the page, and no widget of Streamlit, sets this control."""
+    return getattr(control, "by_hand", False)
 
 
 def _say_and_rerun(notes: list[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.shared.controls import Choice, Integer, Number, Switch, Text
+from pages.shared.controls import Choice, Integer, Number, Numbers, Switch, Text
 from pages.shared.layout import escaped
 from pages.shared.panel import Panel
 
@@ -20,6 +20,7 @@ class Params:
     kind: str = "a"
     on: bool = False
     words: str = "hello"
+    arrow: tuple[float, ...] = (1.0, 2.5)
 
 
 PANEL = Panel(
@@ -30,6 +31,7 @@ PANEL = Panel(
     kind=Choice("Kind", {"a": "", "b": ""}),
     on=Switch("On"),
     words=Text("Words", 20),
+    arrow=Numbers("Arrow", -10, 10, 4, fewest=2),
 )
 FIELDS = st.sampled_from([*PANEL.controls, "present", "other"])
 VALID = st.builds(
@@ -39,6 +41,7 @@ VALID = st.builds(
     kind=st.sampled_from("ab"),
     on=st.booleans(),
     words=st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=20).map(lambda t: "".join(c if c.isprintable() else " " for c in t)),
+    arrow=st.lists(st.integers(-10_000, 10_000).map(lambda k: k / 1000), min_size=2, max_size=4).map(tuple),
 )
 
 
