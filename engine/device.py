@@ -64,6 +64,11 @@ def map_heads(function: Callable, items: Iterable, at: torch.Tensor) -> list:
     return parallel_map(function, items) if at.device.type == "cpu" else [function(item) for item in items]
 
 
+def workers(at: torch.Tensor) -> int:
+    """Return how many items ``map_heads`` works on at once."""
+    return CPU_THREADS if at.device.type == "cpu" else 1
+
+
 @lru_cache(maxsize=1)
 def _single_threaded() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(CPU_THREADS, thread_name_prefix="lapack", initializer=torch.set_num_threads, initargs=(1,))
