@@ -1,5 +1,9 @@
 """Bare Weights: page configuration, navigation, and the chosen page inside the frame."""
 
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: see engine.device.symmetric_product
+
 import streamlit as st
 
 from pages.shared import navigation

@@ -18,6 +18,7 @@ import torch
 
 from engine.circuits import Circuits
 from engine.device import map_heads, workers
+from engine.gram import gram
 from engine.models.weights import model_shape
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
@@ -87,7 +88,7 @@ class _Side:
 
 def _sides(c: Circuits, dtype: torch.dtype) -> list[_Side]:
     """Return W_OV W_OV^T, which is written, then M^T M for M = W_QK^T, W_QK, W_OV, which is read through query, key, value."""
-    G_O, G_V, G_Q, G_K = (_gram(W) for W in (c.W_O.mT, c.W_V, c.W_Q, c.W_K))
+    G_O, G_V, G_Q, G_K = (gram(X) for X in (c.W_O, c.W_V.mT, c.W_Q.mT, c.W_K.mT))
     parts = ((c.W_O, G_O, G_V), (c.W_Q.mT, G_Q, G_K), (c.W_K.mT, G_K, G_Q), (c.W_V.mT, G_V, G_O))
     return [_side(X, outer, inner, len(c.W_O), dtype) for X, outer, inner in parts]
 
@@ -131,12 +132,6 @@ def _edges(d: int, n_matrices: int, itemsize: int) -> list[int]:
     """Return where blocks of rows begin and end: as many rows as keep a block of all matrices within the memory set aside."""
     rows = max(1, min(d, BLOCK_BYTES // (itemsize * d * n_matrices)))
     return [*range(0, d, rows), d]
-
-
-def _gram(W: torch.Tensor) -> torch.Tensor:
-    """Return W W^T in float64, (n, r, r), for W (n, r, d)."""
-    W = W.double()
-    return W @ W.mT
 
 
 def _shared(M: torch.Tensor, n_heads: int) -> torch.Tensor:
