@@ -3,6 +3,7 @@
 Source: seed 004 (spectral diagnostics); Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,7 +23,9 @@ from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 from engine.scalars import BAND, ScalarBands, Scalars, bands_of, chance_spectra, scalars_of
 
-TOKEN_LIMIT = 128
+TOKEN_LIMIT = 512
+KINDS = ("q", "k", "v")
+PARTNER = re.compile(r"\d{1,4}\.\d{1,4}", re.ASCII)
 CHANCE_DRAWS = 64
 FARTHEST = 1_000_000
 
@@ -33,7 +36,8 @@ class SpectraParams:
 
     ``model`` is a catalogue name or, outside a hosted page, a folder with a checkpoint. ``delta``: how many tokens back
     from query to key W_QK is taken; ``fold``: whether norm gains are multiplied into the weights; ``latent``: how many
-    numbers per token the compressed key cache of a layer keeps.
+    numbers per token the compressed key cache of a layer keeps; ``partner``: another head, "layer.head", or "" for the
+    one that composes most with the chosen head; ``kind``: through which of a later head's query, key or value (q, k, v).
     """
 
     model: str = "fable"
@@ -44,6 +48,8 @@ class SpectraParams:
     fold: bool = False
     latent: int = 16
     prompt: str = "The true meaning of life is absurdity, and suffering"
+    partner: str = ""
+    kind: str = "k"
 
     def __post_init__(self):
         if self.circuit not in CIRCUITS:
@@ -52,6 +58,10 @@ class SpectraParams:
             raise InputError(f"Layer {self.layer}, head {self.head}: both count from 0.")
         if not 0 <= self.delta <= FARTHEST:
             raise InputError(f"The distance delta is {self.delta}; accepted are 0 to {FARTHEST} tokens back from query to key.")
+        if self.partner and not PARTNER.fullmatch(self.partner):
+            raise InputError(f"The partner is {self.partner[:40]!r}; accepted are a layer and a head such as 1.4, or nothing for the strongest.")
+        if self.kind not in KINDS:
+            raise InputError(f"The kind of composition is {self.kind[:40]!r}; accepted are {', '.join(KINDS)}.")
         if self.latent < 1:
             raise InputError(f"The latent size is {self.latent}; it must be at least 1 number per token.")
 
@@ -213,7 +223,7 @@ def chance(params: SpectraParams, on_step: OnStep = silent) -> ChanceResult:
 
 @uses("model", "layer", "head", "prompt")
 def prompt_attention(params: SpectraParams, on_step: OnStep = silent) -> AttentionResult:
-    """Return the attention of the chosen head on the prompt, at most 128 tokens."""
+    """Return the attention of the chosen head on the prompt, at most 512 tokens or the context."""
     shape = model_shape(params.model)
     check_head(params, shape)
     ids, labels = tokenize(params.model, params.prompt, min(TOKEN_LIMIT, shape.context))
