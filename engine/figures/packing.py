@@ -30,8 +30,10 @@ def unpacked(packed: dict) -> np.ndarray:
 def plain(fig: go.Figure) -> go.Figure:
     """Return the figure with ``z`` in place of whatever is packed, for a notebook or a file."""
     whole = fig.to_dict()
-    traces = [
-        {**{k: v for k, v in trace.items() if k != "packed"}, "z": unpacked(trace["packed"])} if "packed" in trace else trace
-        for trace in whole["data"]
-    ]
-    return go.Figure({**whole, "data": traces})
+    return go.Figure({**whole, "data": [_plain(trace) for trace in whole["data"]]})
+
+
+def _plain(trace: dict) -> dict:
+    if "packed" not in trace:
+        return trace
+    return {**{name: value for name, value in trace.items() if name != "packed"}, "z": unpacked(trace["packed"])}
