@@ -17,7 +17,6 @@ from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 from engine.spectra import TOKEN_LIMIT, SpectraParams, check_head
 
-
 BYTES = 2  # a number in float16
 CHANCE_SEED = 0
 
