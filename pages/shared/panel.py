@@ -6,7 +6,8 @@ from dataclasses import fields
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared.controls import Choice, Control, quoted, settle, within
+from pages.shared.controls import Choice, Control, settle, within
+from pages.shared.link import quoted
 
 RESERVED = ("present",)
 TAB = "tab"
