@@ -91,7 +91,11 @@ _TYPES = {tuple: _numbers}
 
 def _add_option(command: argparse.ArgumentParser, field) -> None:
     """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
-    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": _TYPES.get(type(field.default), type(field.default))}
+    kind = (
+        {"action": argparse.BooleanOptionalAction}
+        if isinstance(field.default, bool)
+        else {"type": _TYPES.get(type(field.default), type(field.default))}
+    )
     command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=field.default, help=f"default: {field.default}", **kind)
 
 

@@ -99,7 +99,9 @@ class RopeParams:
 
     def stretch(self, dims: int = 0, base: float = 0.0, original_context: int = 0, length: int = 0) -> Stretch:
         """Return what the laws read; what is given here (a model's own, a run's length) replaces the lab's setting."""
-        given = {name: getattr(self, name) for name in ("factor", "beta_fast", "beta_slow", "truncate", "ramp", "low_freq_factor", "high_freq_factor")}
+        given = {
+            name: getattr(self, name) for name in ("factor", "beta_fast", "beta_slow", "truncate", "ramp", "low_freq_factor", "high_freq_factor")
+        }
         lists = {name: divisors(name, getattr(self, name)) for name in ("short_factor", "long_factor")}
         sizes = {"base": base or self.base, "dims": dims or self.d_head, "original_context": float(original_context or self.original_context)}
         return Stretch(**sizes, **given, **lists, length=float(length or self.used_length), attention_factor=self.attention_factor or None)

@@ -34,7 +34,9 @@ def own_rotation(shape: Shape) -> Rotation:
     kinds = set(shape.rotations)
     rotation = next(iter(kinds), None)
     if rotation is None or len(kinds) > 1:
-        raise ModelError(f"This {shape.family} checkpoint {'rotates its layers differently' if len(kinds) > 1 else 'does not rotate queries and keys'}.")
+        raise ModelError(
+            f"This {shape.family} checkpoint {'rotates its layers differently' if len(kinds) > 1 else 'does not rotate queries and keys'}."
+        )
     plain = rotation.inv_freq[-1] ** (np.arange(len(rotation.inv_freq)) / max(len(rotation.inv_freq) - 1, 1))
     if rotation.attention_factor != 1 or not np.allclose(plain, rotation.inv_freq, rtol=1e-9):
         raise ModelError(f"This {shape.family} checkpoint is stretched by a law of its own already; a model with plain RoPE is needed.")
@@ -58,7 +60,8 @@ def hidden_states(model, ids: torch.Tensor, rotations: list[Rotation]) -> torch.
 def losses(model, ids: torch.Tensor, rotations: list[Rotation]) -> np.ndarray:
     """Return nats (rows, tokens - 1) for every predicted token under each row's rotation; at most 128 MiB of logits at once."""
     found = [
-        torch.logsumexp(z, -1) - z.gather(-1, ids[:, at + 1 : at + 1 + z.shape[1], None].to(z.device))[..., 0] for at, z in _logits(model, ids, rotations)
+        torch.logsumexp(z, -1) - z.gather(-1, ids[:, at + 1 : at + 1 + z.shape[1], None].to(z.device))[..., 0]
+        for at, z in _logits(model, ids, rotations)
     ]
     return torch.cat(found, 1).double().cpu().numpy()
 
