@@ -26,7 +26,7 @@ class RopeParams:
     ``factor``: how many times the original context is to be reached; ``length``: tokens in use, for dynamic and longrope
     (0: twice the original context); ``ramp``: index or turns (by_parts, yarn); ``pairs``: which pairs the law is applied to
     (all, slow, fast, none); ``short_factor``, ``long_factor``: comma lists, a number per pair (longrope);
-    ``attention_factor``: 0 for the law's own. ``position``, ``vectors``, ``q``, ``k``: the rotor. ``model``, ``reach`` (how
+    ``attention_factor``: 0 for the law's own. ``position``, ``kind`` (same, random, dragged), ``q``, ``k``: the rotor. ``model``, ``reach`` (how
     far, in trained contexts) are for what is measured. ``config``: a pasted rope_parameters or rope_scaling object.
     """
 
@@ -49,13 +49,13 @@ class RopeParams:
     short_factor: str = ""
     long_factor: str = ""
     attention_factor: float = 0.0
-    vectors: str = "same"
+    kind: str = "same"
     q: tuple[float, ...] = field(default=())
     k: tuple[float, ...] = field(default=())
     config: str = ""
 
     def __post_init__(self):
-        for name, options in (("scheme", LAWS), ("ramp", RAMPS), ("pairs", PAIRS), ("vectors", VECTORS)):
+        for name, options in (("scheme", LAWS), ("ramp", RAMPS), ("pairs", PAIRS), ("kind", VECTORS)):
             if getattr(self, name) not in options:
                 raise InputError(f"The {name} is {str(getattr(self, name))[:40]!r}; accepted are {', '.join(options)}.")
         self._check_ranges()
@@ -196,16 +196,16 @@ class RotorResult:
     k: np.ndarray
 
 
-@uses(*LAW, "vectors", "q", "k")
+@uses(*LAW, "kind", "q", "k")
 def rotor(params: RopeParams, on_step: OnStep = silent) -> RotorResult:
-    """Return the rotor's vectors, of length 1 unless dragged and even over the pairs if the same, and the frequencies of the pairs that it shows."""
+    """Return the rotor's vectors, of length 1 unless given and even over the pairs if they are the same, and the frequencies of the pairs that it shows."""
     law, pairs = frequencies(params), shown_pairs(params.d_head)
     d = 2 * len(pairs)
     drawn = np.random.default_rng(0).standard_normal((2, d))
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    q, k = drawn if params.vectors != "same" else (even_vector(d), even_vector(d))
-    if params.vectors == "dragged":
-        q, k = (np.array(given) if len(given) == d else other for given, other in ((params.q, q), (params.k, k)))
+    start = (even_vector(d),) * 2 if params.kind == "same" else drawn
+    q, k = (np.array(given) if len(given) == d else other for given, other in zip((params.q, params.k), start, strict=True))
+    k = q if params.kind == "same" else k
     arrays = (pairs, law.inv_freq[pairs], law.scaled_inv_freq[pairs])
     return RotorResult(d, *(frozen(a) for a in arrays), law.attention_factor, frozen(q), frozen(k))
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 SHOWN = 40
+FINEST = 5000
+"""Steps that a slider can hold; more are typed."""
 
 
 class Unreadable(ValueError):
@@ -24,7 +26,7 @@ def quoted(raw: str) -> str:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number on a slider; a ``high`` of None is set later, by the chosen model."""
+    """A whole number on a slider, or in a field where a slider would be too coarse; a ``high`` of None is set later, by the chosen model."""
 
     label: str
     low: int
@@ -58,12 +60,13 @@ class Integer:
         """Draw the slider; a range of one value is drawn switched off."""
         if self.low >= self.high:
             return st.slider(self.label, self.low, self.low + 1, self.low, disabled=True, key=f"{key}_only")
-        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+        widget = st.number_input if (self.high - self.low) / self.step > FINEST else st.slider
+        return widget(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A real number on a slider."""
+    """A real number on a slider, or in a field where a slider would be too coarse."""
 
     label: str
     low: float
@@ -95,8 +98,9 @@ class Number:
         return f"{round(float(value), 10):.12g}"
 
     def draw(self, key: str, value: float) -> float:
-        """Draw the slider."""
-        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+        """Draw the slider or the field."""
+        widget = st.number_input if (self.high - self.low) / self.step > FINEST else st.slider
+        return widget(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
 
 
 class _OneOf:
@@ -122,6 +126,7 @@ class Choice(_OneOf):
 
     label: str
     options: dict[str, str]
+    by_hand: bool = False
 
     def parse(self, raw: str) -> str:
         """Return the option; raise Unreadable if there is none of that name."""

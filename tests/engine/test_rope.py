@@ -150,7 +150,7 @@ def test_the_rotor_is_rope_of_its_own_width():
 
 
 def test_rotor_vectors():
-    dragged = RopeParams(d_head=4, vectors="dragged", q=(1.0, 0.0, 0.0, 2.0), k=(0.5, 0.5, 0.0, 1.0), position=0)
+    dragged = RopeParams(d_head=4, kind="dragged", q=(1.0, 0.0, 0.0, 2.0), k=(0.5, 0.5, 0.0, 1.0), position=0)
     result = rotor(dragged)
     assert rotor_numbers(dragged, result, frequencies(dragged))["plain_score"].value == pytest.approx(2.5)
     other = rotor(replace(dragged, q=(1.0,)))  # a list for another width is left aside
