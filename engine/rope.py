@@ -26,8 +26,8 @@ class RopeParams:
     ``factor``: how many times the original context is to be reached; ``length``: tokens in use, for dynamic and longrope
     (0: twice the original context); ``ramp``: index or turns (by_parts, yarn); ``pairs``: which pairs the law is applied to
     (all, slow, fast, none); ``short_factor``, ``long_factor``: comma lists, a number per pair (longrope);
-    ``attention_factor``: 0 for the law's own. ``position``, ``kind`` (same, random, dragged), ``q``, ``k``: the rotor. ``model``, ``reach`` (how
-    far, in trained contexts) are for what is measured. ``config``: a pasted rope_parameters or rope_scaling object.
+    ``attention_factor``: 0 for the law's own. ``position``, ``kind`` (same, random, dragged), ``q``, ``k``: the rotor. ``model`` and ``reach``
+    (how far, in trained contexts) are for what is measured.
     """
 
     model: str = "fable"
@@ -52,7 +52,6 @@ class RopeParams:
     kind: str = "same"
     q: tuple[float, ...] = field(default=())
     k: tuple[float, ...] = field(default=())
-    config: str = ""
 
     def __post_init__(self):
         for name, options in (("scheme", LAWS), ("ramp", RAMPS), ("pairs", PAIRS), ("kind", VECTORS)):
@@ -64,11 +63,10 @@ class RopeParams:
         if not self.beta_slow < self.beta_fast:
             raise InputError(f"beta_fast is {self.beta_fast:g} and beta_slow {self.beta_slow:g}; beta_fast must be the larger.")
         if not self.low_freq_factor < self.high_freq_factor:
-            raise InputError(f"high_freq_factor is {self.high_freq_factor:g}; it must be above low_freq_factor, which is {self.low_freq_factor:g}.")
+            low, high = self.low_freq_factor, self.high_freq_factor
+            raise InputError(f"high_freq_factor is {high:g}; it must be above low_freq_factor, which is {low:g}.")
         for name in ("short_factor", "long_factor"):
             divisors(name, getattr(self, name))
-        if len(self.config) > TEXT_LIMIT:
-            raise InputError(f"The pasted settings have {len(self.config)} characters; at most {TEXT_LIMIT} are read.")
 
     def _check_ranges(self) -> None:
         """Raise InputError for a number outside what is accepted, NaN and infinity included."""
@@ -152,6 +150,15 @@ def frequencies(params: RopeParams, on_step: OnStep = silent) -> RopeResult:
     return RopeResult(**asked, **counts, **{name: frozen(values) for name, values in (arrays | waves).items()})
 
 
+def refusal(params: RopeParams) -> str:
+    """Return why the law cannot be formed from these settings, or an empty string."""
+    try:
+        frequencies(params)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def report(params: RopeParams, on_step: OnStep = silent) -> RopeResult:
     """Return the law's frequencies (the command line's entry)."""
     return frequencies(params, on_step)
@@ -226,11 +233,11 @@ def score(inv_freq: np.ndarray, q: np.ndarray, k: np.ndarray, delta) -> np.ndarr
 
 def rotor_numbers(params: RopeParams, result: RotorResult, law: RopeResult) -> dict[str, Number]:
     """Return the unfinished pairs, and the score at ``position`` tokens back, plain and under the law; chance: unrelated q and k."""
-    at = lambda inv_freq: float(score(inv_freq, result.q, result.k, params.position))  # noqa: E731
+    at = lambda inv_freq, back=params.position: float(score(inv_freq, result.q, result.k, back))  # noqa: E731
     under = result.attention_factor**2 * at(result.scaled_inv_freq)
     return {
         "unfinished": Number(f"Pairs of {params.d_head // 2} without a full turn", float(law.unfinished), None, 0),
         "score": Number(f"Score {params.position} tokens back", under, 0.0, 3),
         "plain_score": Number(f"Plain score {params.position} tokens back", at(result.inv_freq), 0.0, 3),
-        "nearer": Number("Score at distance 6 less that at 3", float(np.subtract(*score(result.inv_freq, result.q, result.k, [6, 3]))), 0.0, 3),
+        "nearer": Number("Score at distance 6 less that at 3", at(result.inv_freq, 6) - at(result.inv_freq, 3), 0.0, 3),
     }

@@ -40,9 +40,9 @@ def parse(text: str) -> Mapping:
     return found
 
 
-def read_pasted(params: RopeParams) -> RopeParams:
-    """Return the lab's settings with those of ``params.config`` in place of its own; what the text leaves out stays."""
-    return with_settings(params, *_rope_in(parse(params.config), params))
+def read_pasted(params: RopeParams, text: str) -> RopeParams:
+    """Return the lab's settings with those of pasted JSON in place of its own; what the text leaves out stays."""
+    return with_settings(params, *_rope_in(parse(text), params))
 
 
 def of_model(params: RopeParams) -> RopeParams:

@@ -198,6 +198,21 @@ class Text:
 
 
 @dataclass(frozen=True)
+class TypedNumbers(Text):
+    """Positive numbers typed as text with commas between, or nothing."""
+
+    def parse(self, raw: str) -> str:
+        """Return the text; raise Unreadable if it is no such list."""
+        try:
+            fine = len(raw) <= self.limit and all(0 < float(word) < math.inf for word in raw.split(",") if raw.strip())
+        except ValueError:
+            fine = False
+        if not fine:
+            raise Unreadable("is not a list of positive numbers with commas between")
+        return raw.strip()
+
+
+@dataclass(frozen=True)
 class Named(_OneOf):
     """One of a list, or where ``free`` any other name of limited length, typed into the same field."""
 
@@ -232,12 +247,17 @@ class Numbers:
 
     def parse(self, raw: str) -> tuple[float, ...]:
         """Return the numbers; raise Unreadable if there are too many or too few, or one is none."""
-        words = raw.split(",") if len(raw) <= 24 * self.most else []
+        words = raw[: 24 * self.most + 1].split(",") if raw else []
         try:
             values = tuple(float(word) for word in words if len(word) <= 24)
         except ValueError:
             values = ()
-        if not self.fewest <= len(values) <= self.most or len(values) != len(words) or not all(map(math.isfinite, values)):
+        if (
+            len(raw) > 24 * self.most
+            or not self.fewest <= len(values) <= self.most
+            or len(values) != len(words)
+            or not all(map(math.isfinite, values))
+        ):
             raise Unreadable("is not a list of numbers")
         return values
 

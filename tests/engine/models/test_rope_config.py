@@ -1,7 +1,6 @@
 """Rope settings as JSON: what is written loads in transformers and turns a model alike; what is read is refused in one sentence."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,7 +46,7 @@ def test_the_difference_is_that_of_float32(given):
 @pytest.mark.parametrize("given", [g for g in ASKED if not {"ramp", "pairs"} & set(g)], ids=lambda g: g.get("scheme", "yarn"))
 def test_what_is_written_can_be_read_again(given):
     params = RopeParams(**given)
-    again = read_pasted(replace(RopeParams(), config=json.dumps(export(params)["rope_parameters"]), length=params.length))
+    again = read_pasted(RopeParams(length=params.length), json.dumps(export(params)["rope_parameters"]))
     np.testing.assert_allclose(frequencies(again).scaled_inv_freq, frequencies(params).scaled_inv_freq, rtol=1e-9)
     assert frequencies(again).attention_factor == pytest.approx(frequencies(params).attention_factor)
 
@@ -55,21 +54,21 @@ def test_what_is_written_can_be_read_again(given):
 def test_both_generations_say_the_same():
     new = '{"rope_parameters": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 2.0}, "max_position_embeddings": 8192, "head_dim": 64}'
     old = '{"rope_scaling": {"type": "yarn", "factor": 2.0}, "rope_theta": 500000.0, "max_position_embeddings": 8192, "head_dim": 64}'
-    a, b = (replace(read_pasted(RopeParams(config=text)), config="") for text in (new, old))
+    a, b = (read_pasted(RopeParams(), text) for text in (new, old))
     assert a == b
     assert (a.scheme, a.factor, a.base, a.original_context, a.d_head) == ("yarn", 2.0, 5e5, 8192, 64)
 
 
 def test_settings_of_whole_configs():
     config = json.loads((FABLE / "config.json").read_text())
-    for found in (read_pasted(RopeParams(scheme="pi", d_head=64, config=json.dumps(config))), of_model(RopeParams(scheme="pi", d_head=64))):
+    for found in (read_pasted(RopeParams(scheme="pi", d_head=64), json.dumps(config)), of_model(RopeParams(scheme="pi", d_head=64))):
         assert (found.scheme, found.d_head, found.original_context, found.base) == ("none", 32, 256, 1e4)
 
 
 def test_two_scales_become_one_factor():
     text = '{"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 0.7}'
     expected = (0.1 * np.log(40) + 1) / (0.07 * np.log(40) + 1)
-    assert frequencies(read_pasted(RopeParams(config=text))).attention_factor == pytest.approx(expected)
+    assert frequencies(read_pasted(RopeParams(), text)).attention_factor == pytest.approx(expected)
 
 
 BAD = [
@@ -96,5 +95,5 @@ BAD = [
 @pytest.mark.parametrize(("text", "said"), BAD, ids=range(len(BAD)))
 def test_pasted_text_that_is_no_rope_is_one_sentence(text, said):
     with pytest.raises(LabError, match=said) as error:
-        read_pasted(RopeParams(config=text))
+        read_pasted(RopeParams(), text)
     assert len(str(error.value)) < 250
