@@ -76,7 +76,7 @@ const PAGE = `
     <button class="play" type="button"><svg viewBox="0 0 16 16" aria-hidden="true"><path></path></svg></button>
     <span>Position</span><input class="position" type="range" min="0" step="any" aria-label="Position">
     <input class="number typed-position" type="number" min="0" step="1" aria-label="Position, typed">
-    <span class="wide">of it, first hop</span><input class="first" type="range" min="0" step="any" aria-label="First hop"><output class="hop"></output>
+    <span class="wide">First hop a</span><input class="first" type="range" min="0" step="any" aria-label="First hop"><output class="hop"></output>
     <span class="wide">Base (log)</span><input class="base" type="range" step="any" aria-label="Base">
     <input class="number typed-base" type="number" step="any" aria-label="Base, typed">
     <div class="kinds" role="radiogroup" aria-label="Query and key">
@@ -128,11 +128,11 @@ function drawGrid(view) {
   const { circles, unit, data } = view, { clientWidth: width, clientHeight: high } = circles;
   const count = data.d / 2, words = 36 * unit, columns = columnsFor(width, high, count, words);
   const cell = { width: width / columns, height: high / Math.ceil(count / columns) };
-  view.radius = Math.max(8, Math.min(cell.width, cell.height - words) / 2 - 9);
+  view.radius = Math.max(8, Math.min(cell.width, cell.height - words) / 2 - 11);
   circles.replaceChildren();
   view.pairs = Array.from({ length: count }, (_, i) => {
     const x = ((i % columns) + 0.5) * cell.width, y = Math.floor(i / columns) * cell.height + (cell.height - words) / 2;
-    return makePair(view, i, { x, y }, y + view.radius + 9);
+    return makePair(view, i, { x, y }, y + view.radius + 11);
   });
 }
 
@@ -147,8 +147,7 @@ function makePair(view, i, centre, below) {
   add("spoke", "path", "spoke");
   for (const [name, size] of [["ghost", 6], ["plain", 6], ["key", 8], ["query", 6]]) add(name, "circle", name, { r: size * unit });
   for (const name of ["k", "q"]) pair[name] = makeHandle(view, group, name, i);
-  svg(group, "text", "name", { x: centre.x - radius - 4, y: centre.y - radius + 8 * unit }).textContent = i + 1;
-  add("angle", "text", "middle", { x: centre.x, y: below + 11 * unit });
+  add("angle", "text", "middle angle", { x: centre.x, y: below + 11 * unit });
   add("wave", "text", "middle faint", { x: centre.x, y: below + 25 * unit });
   group.addEventListener("pointerenter", () => choose(view, i));
   group.addEventListener("focusin", () => choose(view, i));
@@ -178,7 +177,7 @@ function drawPairs(view) {
     set(pair.query, query), set(pair.q, query), set(pair.key, key), set(pair.k, key);
     set(pair.plain, { ...pixel(view, pair, times(z, turner(position * plain[i]))), visibility: bent ? "visible" : "hidden" });
     set(pair.ghost, { ...pixel(view, pair, times(z, turner(first * law[i]))), visibility: first ? "visible" : "hidden" });
-    pair.angle.textContent = `${degrees(position * law[i]).toFixed(1)}°`;
+    pair.angle.textContent = `${i + 1} · ${degrees(position * law[i]).toFixed(1)}°`;
     const waves = [plain[i], law[i]].map((theta) => short(TURN / theta));
     pair.wave.textContent = `λ ${waves[0] === waves[1] ? waves[1] : waves.join("→")}`;
     describeHandle(pair.q, times(z, turner(position * law[i])));
@@ -209,7 +208,7 @@ function drawCurves(view) {
   curve("sum", sum(all));
   view.now = svg(plot, "line", "now", { y1: top, y2: bottom });
   view.dot = svg(plot, "circle", "query", { r: 5 * unit });
-  view.title = svg(plot, "text", "", { x: 0, y: 13 * unit });
+  view.title = svg(plot, "text", "title", { x: 0, y: 13 * unit });
   view.at = (m) => ({ x: x(m), y: clamp(y(all.reduce((total, wave) => total + height(wave, m), 0)), top, bottom) });
 }
 
@@ -231,11 +230,11 @@ function drawWords(view) {
   const { state, root, first, chosen } = view, { law } = view.frequencies, { position } = state;
   const z = pairOf(state.q, chosen), angle = position * law[chosen], m = rounded(position, 1), b = rounded(position - first, 1);
   const value = score(state.q, state.k, law, position);
-  root.querySelector(".turn").textContent = `Pair ${chosen + 1}: z = ${complex(z)}, times e^{i·mθ} with mθ = ${m} × ${law[chosen].toPrecision(3)}`
-    + ` = ${angle.toFixed(2)}, is ${complex(times(z, turner(angle)))}`;
+  root.querySelector(".turn").textContent = `Pair ${chosen + 1}: z = ${complex(z)}; z · exp(i mθ) with mθ = ${m} × ${law[chosen].toPrecision(3)}`
+    + ` = ${angle.toFixed(2)} is ${complex(times(z, turner(angle)))}`;
   root.querySelector(".hops").textContent = first
-    ? `R_b R_a q with a = ${rounded(first, 1)}, b = ${b} lands on R_{a+b} q: largest difference ${hopError(state.q, law, first, position - first).toExponential(0)}`
-    : "Move the first hop: turning by a and then by b is turning by a + b.";
+    ? `R(b) R(a) q = R(a + b) q with a = ${rounded(first, 1)}, b = ${b}: they differ by ${hopError(state.q, law, first, position - first).toExponential(0)}`
+    : "Two hops a + b: move the first and see where both land.";
   view.title.textContent = `Score ${m} back: ${signed(value)}, the sum of the thin cosines`;
   const at = view.at(position);
   set(view.now, { x1: at.x, x2: at.x });
@@ -356,11 +355,11 @@ function makeHandle(view, group, name, i) {
     "aria-label": `${name === "q" ? "Query" : "Key"}, pair ${i + 1}` });
   handle.onpointerdown = (event) => {
     handle.setPointerCapture(event.pointerId);
-    view.held = handle;
+    view.held = nearest(view, i, event);
     view.playing = false;
   };
-  handle.onpointermove = (event) => view.held === handle && dragTo(view, name, i, event);
-  handle.onpointerup = handle.onpointercancel = () => letGo(view, handle);
+  handle.onpointermove = (event) => handle.hasPointerCapture(event.pointerId) && dragTo(view, view.held, i, event);
+  handle.onlostpointercapture = () => { view.held = undefined; release(view); };
   handle.onkeydown = (event) => {
     const by = { ArrowLeft: [5, 0], ArrowRight: [-5, 0], ArrowUp: [0, 0.05], ArrowDown: [0, -0.05] }[event.key];
     if (!by) return;
@@ -373,10 +372,13 @@ function makeHandle(view, group, name, i) {
   return handle;
 }
 
-function letGo(view, handle) {
-  if (view.held !== handle) return;
-  view.held = undefined;
-  release(view);
+// Where the areas of the two points of a pair overlap, the hand takes the point that it is closer to.
+function nearest(view, i, event) {
+  const [q, k] = ["q", "k"].map((name) => {
+    const box = view.pairs[i][name].getBoundingClientRect();
+    return Math.hypot(event.clientX - box.left - box.width / 2, event.clientY - box.top - box.height / 2);
+  });
+  return k < q ? "k" : "q";
 }
 
 function describeHandle(handle, [a, b]) {
