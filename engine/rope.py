@@ -16,7 +16,7 @@ from engine.rope_laws import LAWS, PAIRS, RAMPS, Stretch, scaled
 VECTORS = {"same": "k = q", "random": "k drawn by itself", "dragged": "as set by hand"}
 FACTOR_LIMIT, LENGTH_LIMIT, WIDTH_LIMIT, BASE_LIMIT, REACH_LIMIT = 1024.0, 100_000_000, 4096, 1e12, 8
 TEXT_LIMIT = 100_000
-SHOWN_DIMS = 16
+ALL_PAIRS, SOME_PAIRS = 8, 4
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,9 @@ def divisors(name: str, text: str) -> tuple[float, ...]:
 
 
 def shown_pairs(d_head: int) -> np.ndarray:
-    """Return the indices of the pairs that the rotor shows: at most 8, evenly spaced, so that they are RoPE of that width."""
+    """Return the indices of the pairs that the rotor shows: all up to 8, else up to 4 evenly spaced: RoPE of that width by itself."""
     n = d_head // 2
-    count = max(c for c in range(1, SHOWN_DIMS // 2 + 1) if n % c == 0)
+    count = n if n <= ALL_PAIRS else max(c for c in range(1, SOME_PAIRS + 1) if n % c == 0)
     return np.arange(0, n, n // count)
 
 
@@ -205,11 +205,11 @@ class RotorResult:
 
 @uses(*LAW, "kind", "q", "k")
 def rotor(params: RopeParams, on_step: OnStep = silent) -> RotorResult:
-    """Return the rotor's vectors, of length 1 unless given and even over the pairs if they are the same, and the frequencies of the pairs that it shows."""
+    """Return the rotor's vectors, of length sqrt(d / 2) unless given and even over the pairs if they are the same, and the frequencies of the pairs that it shows."""
     law, pairs = frequencies(params), shown_pairs(params.d_head)
     d = 2 * len(pairs)
     drawn = np.random.default_rng(0).standard_normal((2, d))
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    drawn *= np.sqrt(d / 2) / np.linalg.norm(drawn, axis=1, keepdims=True)
     start = (even_vector(d),) * 2 if params.kind == "same" else drawn
     q, k = (np.array(given) if len(given) == d else other for given, other in zip((params.q, params.k), start, strict=True))
     k = q if params.kind == "same" else k
@@ -218,8 +218,8 @@ def rotor(params: RopeParams, on_step: OnStep = silent) -> RotorResult:
 
 
 def even_vector(d: int) -> np.ndarray:
-    """Return the unit vector (d,) with the same share in the first dimension of every pair: its score is a mean of cosines."""
-    return np.tile([math.sqrt(2 / d), 0.0], d // 2)
+    """Return (1, 0, 1, 0, ...), (d,): against itself its score is the sum of cos(delta theta_i)."""
+    return np.tile([1.0, 0.0], d // 2)
 
 
 def score(inv_freq: np.ndarray, q: np.ndarray, k: np.ndarray, delta) -> np.ndarray:
@@ -237,7 +237,7 @@ def rotor_numbers(params: RopeParams, result: RotorResult, law: RopeResult) -> d
     under = result.attention_factor**2 * at(result.scaled_inv_freq)
     return {
         "unfinished": Number(f"Pairs of {params.d_head // 2} without a full turn", float(law.unfinished), None, 0),
-        "score": Number(f"Score {params.position} tokens back", under, 0.0, 3),
+        "score": Number(f"Score {params.position} tokens back, under the law", under, 0.0, 2),
         "plain_score": Number(f"Plain score {params.position} tokens back", at(result.inv_freq), 0.0, 3),
         "nearer": Number("Score at distance 6 less that at 3", at(result.inv_freq, 6) - at(result.inv_freq, 3), 0.0, 3),
     }

@@ -19,7 +19,7 @@ from engine.rope import LAW, REACH_LIMIT, RopeParams
 from engine.rope_laws import LAWS, scaled
 
 TEXT = ASSETS / "data" / "held-out-prose.txt"
-POINTS, PARTS, WINDOWS = 16, 4, 2
+POINTS, PARTS, WINDOWS = 8, 8, 1
 TOKEN_LIMIT = 8192
 REPEATS, SEQUENCES = (16, 32, 64, 128, 256, 512, 1024), 4
 MEASURED = tuple(name for name in LAW if name not in ("scheme", "base", "d_head", "original_context", "length"))
@@ -30,7 +30,7 @@ MEASURED = tuple(name for name in LAW if name not in ("scheme", "base", "d_head"
 class LossResult:
     """Nats per token under every law: sums over windows, so that parts can be added up.
 
-    ``schemes``: the laws, in order. ``at_1x`` and ``longer`` (laws, windows, points): mean loss in each sixteenth of a
+    ``schemes``: the laws, in order. ``at_1x`` and ``longer`` (laws, windows, points): mean loss in each eighth of a
     trained context, over windows of 1 and of ``reach`` contexts; ``point_tokens`` tokens behind each. ``refused``: law ->
     why it was left out, as pairs. ``uniform``: ln(vocabulary), the loss of even guessing.
     """
@@ -93,11 +93,13 @@ def _losses(params: RopeParams, part: int, on_step: OnStep) -> LossResult:
     at_length = {length: _rotations(params, context, length) for length in (context, long)}
     refused = {name: why for _, said in at_length.values() for name, why in said.items()}
     schemes = tuple(name for name in LAWS if name not in refused)
-    found = {}
-    for done, (length, (rotations, _)) in enumerate(at_length.items()):
-        on_step(done, 2, "Reading under every law, window by window")
-        rows = [_points(_under(losses, model, row[: length + 1], [rotations[s] for s in schemes]), context) for row in ids]
-        found[length] = frozen(np.stack(rows, axis=1))
+    rotations = {length: [made[name] for name in schemes] for length, (made, _) in at_length.items()}
+    found = {context: [], long: []}
+    for done, row in enumerate(ids):
+        on_step(done, len(ids), "Reading held-out text under every law")
+        for length, nats in _one_window(model, row, rotations).items():
+            found[length].append(_points(nats, context))
+    found = {length: frozen(np.stack(windows, axis=1)) for length, windows in found.items()}
     vocabulary = model.config.vocab_size
     return LossResult(
         *(schemes, context, params.reach, found[context], found[long], context // POINTS),
@@ -106,8 +108,18 @@ def _losses(params: RopeParams, part: int, on_step: OnStep) -> LossResult:
     )
 
 
+def _one_window(model, row: torch.Tensor, rotations: dict[int, list[Rotation]]) -> dict[int, np.ndarray]:
+    """Return nats (laws, length) of one window at every length; what a longer reading under the same rotation says is not read again."""
+    known = {}
+    for length in sorted(rotations, reverse=True):
+        missing = [r for r in dict.fromkeys(rotations[length]) if r not in known]
+        if missing:
+            known |= zip(missing, losses(model, row[None, : length + 1].expand(len(missing), -1), missing), strict=True)
+    return {length: np.stack([known[r][:length] for r in asked]) for length, asked in rotations.items()}
+
+
 def _points(nats: np.ndarray, context: int) -> np.ndarray:
-    """Return means over sixteenths of a context: (laws, tokens) -> (laws, points)."""
+    """Return means over eighths of a context: (laws, tokens) -> (laws, points)."""
     size = context // POINTS
     return nats[:, : nats.shape[1] // size * size].reshape(len(nats), -1, size).mean(-1)
 
@@ -204,14 +216,21 @@ def induction(params: RopeParams, on_step: OnStep = silent) -> InductionResult:
 
 
 def loss_numbers(params: RopeParams, result: LossResult) -> dict[str, Number]:
-    """Return the losses that a page reads off for the chosen law, each beside the loss of even guessing."""
+    """Return the losses that a page reads off for the chosen law (plain, if it could not be formed), beside even guessing."""
     scheme = params.scheme if params.scheme in result.schemes else "none"
     plain_1x = result.mean("none", "at_1x")[0]
     price = result.mean(scheme, "at_1x")[0] - plain_1x
     rescued = result.beyond("none") - result.beyond(scheme)
     return {
-        "loss": Number(f"Nats per token beyond 1x, {scheme}", result.beyond(scheme), result.uniform, 2),
-        "loss_1x": Number("Nats per token at 1x, plain", plain_1x, result.uniform, 2),
-        "price": Number("Price at 1x, nats per token", price, None, 2),
+        "loss": Number(f"Nats a token beyond 1x, {scheme}", result.beyond(scheme), result.uniform, 2),
+        "loss_1x": Number("Nats a token at 1x, plain", plain_1x, result.uniform, 2),
+        "price": Number("Price of the law at 1x", price, None, 2),
         "rescued": Number("Nats per token that the law saves beyond 1x", rescued, 0.0, 2),
     }
+
+
+@uses("model", "scheme", "reach", *MEASURED)
+def pairs_number(params: RopeParams, on_step: OnStep = silent) -> Number:
+    """Return how much more of the loss beyond 1x a law saves on the slow pairs alone than on the fast pairs alone."""
+    slow, fast = (all_losses(replace(params, pairs=pairs), on_step).beyond(params.scheme) for pairs in ("slow", "fast"))
+    return Number("Saved by the slow pairs less saved by the fast, nats per token", fast - slow, 0.0, 2)

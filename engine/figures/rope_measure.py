@@ -19,7 +19,7 @@ def loss(result: LossResult, scheme: str, position: int) -> go.Figure:
     shapes = _contexts(result)
     if 0 < position < result.reach * result.context:
         shapes.append({**shapes[0], "x0": position, "x1": position, "line": {"color": HERE, "width": 1.5}})
-    return figure(400, "Loss by position, held-out text", *_axes(result), traces, shapes=shapes, margin={**MARGIN, "t": 80})
+    return figure(310, "Loss by position, held-out text", *_axes(result), traces, shapes=shapes)
 
 
 def all_laws(result: LossResult, chosen: str) -> go.Figure:
@@ -41,7 +41,10 @@ def price(result: LossResult, chosen: str) -> go.Figure:
     plain = result.mean("none", "at_1x")[0]
     bars.append({"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": plain, "x1": plain, "line": {"color": CHANCE, "width": 1.5, "dash": "dot"}})
     y = {"title": "", "tickvals": rows[1], "ticktext": rows[0], "range": [-0.6, len(names) - 0.4], "showgrid": False}
-    x = {"title": "nats per token (dotted: plain at 1x)", "range": _range(result, uniform=False)}
+    x = {
+        "title": "nats per token (dotted: plain at 1x)",
+        "range": [np.floor(4 * plain - 1) / 4, np.ceil(4 * max(v for v, _ in [*at_1x, *beyond]) + 1) / 4],
+    }
     return figure(400, "The price at 1x and the loss beyond", x, y, traces, shapes=bars, margin={**MARGIN, "l": 104, "t": 80})
 
 
@@ -79,11 +82,9 @@ def _axes(result: LossResult) -> tuple[dict, dict]:
     return x, {"title": "nats per token", "range": _range(result)}
 
 
-def _range(result: LossResult, uniform: bool = True) -> list[float]:
-    means = [result.curve(name)[0] for name in result.schemes]
-    top = result.uniform if uniform else float(np.max([m[0] for n in result.schemes for m in (result.mean(n, "at_1x"), (result.beyond(n),))]))
-    low = float(np.min(means)) if uniform else min(result.mean("none", "at_1x")[0], result.beyond("none"))
-    return [np.floor(4 * (low - 0.1)) / 4, np.ceil(4 * (top + 0.1)) / 4]
+def _range(result: LossResult) -> list[float]:
+    """Return the axis from a quarter of the loss of even guessing, so that it stays while curves are still being computed."""
+    return [np.floor(result.uniform / 2) / 2, np.ceil(4 * result.uniform + 0.5) / 4]
 
 
 def _contexts(result: LossResult) -> list[dict]:

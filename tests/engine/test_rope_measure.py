@@ -15,7 +15,7 @@ from engine.models.turning import losses, own_rotation
 from engine.models.weights import model_shape
 from engine.rope import RopeParams
 from engine.rope_laws import LAWS
-from engine.rope_measure import POINTS, WINDOWS, _rotations, _windows, all_losses, induction, loss_numbers, loss_part, together
+from engine.rope_measure import PARTS, POINTS, WINDOWS, _rotations, _windows, all_losses, induction, loss_numbers, loss_part, together
 from tests.conftest import FABLE
 
 LISTS = {"short_factor": ",".join(["1"] * 16), "long_factor": ",".join(f"{1 + i / 5}" for i in range(16))}
@@ -58,14 +58,14 @@ def test_the_laws_differ(measured):
 def test_parts_add_up_to_the_whole():
     params = RopeParams(reach=1)
     whole = all_losses(params)
-    parts = [loss_part(i)(params) for i in range(4)]
-    assert whole.longer.shape == (7, 4 * WINDOWS, POINTS)
+    parts = [loss_part(i)(params) for i in range(PARTS)]
+    assert whole.longer.shape == (7, PARTS * WINDOWS, POINTS)
     np.testing.assert_array_equal(whole.longer, np.concatenate([p.longer for p in parts], axis=1))
-    assert len({p.longer.tobytes() for p in parts}) == 4
+    assert len({p.longer.tobytes() for p in parts}) == PARTS
     assert dict(whole.refused)["longrope"].startswith("LongRoPE has 0 numbers")
     mean, error = whole.mean("none")
     assert mean == pytest.approx(whole.longer[0].mean())
-    assert error == pytest.approx(whole.longer[0].mean(-1).std(ddof=1) / np.sqrt(4 * WINDOWS))
+    assert error == pytest.approx(whole.longer[0].mean(-1).std(ddof=1) / np.sqrt(PARTS * WINDOWS))
     assert together(parts).curve("none")[0] == pytest.approx(whole.longer[0].mean(0))
 
 

@@ -1,0 +1,1 @@
+"""Sections of pages that would be too long in one file."""
