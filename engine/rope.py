@@ -205,7 +205,10 @@ class RotorResult:
 
 @uses(*LAW, "kind", "q", "k")
 def rotor(params: RopeParams, on_step: OnStep = silent) -> RotorResult:
-    """Return the rotor's vectors, of length sqrt(d / 2) unless given and even over the pairs if they are the same, and the frequencies of the pairs that it shows."""
+    """Return the rotor's vectors and the frequencies of the pairs that it shows.
+
+    Unless given, vectors have length sqrt(d / 2), and are even over the pairs if query and key are the same.
+    """
     law, pairs = frequencies(params), shown_pairs(params.d_head)
     d = 2 * len(pairs)
     drawn = np.random.default_rng(0).standard_normal((2, d))
@@ -239,5 +242,5 @@ def rotor_numbers(params: RopeParams, result: RotorResult, law: RopeResult) -> d
         "unfinished": Number(f"Pairs of {params.d_head // 2} without a full turn", float(law.unfinished), None, 0),
         "score": Number(f"Score {params.position} tokens back, under the law", under, 0.0, 2),
         "plain_score": Number(f"Plain score {params.position} tokens back", at(result.inv_freq), 0.0, 3),
-        "nearer": Number("Score at distance 6 less that at 3", at(result.inv_freq, 6) - at(result.inv_freq, 3), 0.0, 3),
+        "nearer": Number("Score 6 tokens back less that 3 back", at(result.inv_freq, 6) - at(result.inv_freq, 3), 0.0, 3),
     }

@@ -85,7 +85,7 @@ def explore() -> None:
     with right:
         losses = growing(asked)
         read = loss_numbers(params, losses) if losses else {}
-        numbers([rotor_numbers(params, turning, law)["unfinished"], *(read[name] for name in ("loss", "loss_1x", "price") if name in read)])
+        numbers([rotor_numbers(params, turning, law)["unfinished"], *(read[name] for name in ("loss", "loss_1x") if name in read)])
     if tab["Measure"].open:
         with tab["Measure"], mishaps():
             parts.measure(params, losses)

@@ -90,7 +90,7 @@ def score_curve(result: DistanceResult, params: RopeParams) -> go.Figure:
     size = max(1.5 * float(np.abs(result.plain).max()), float(np.abs(result.scaled).max()))
     x = {"title": "tokens back from query to key", "range": [float(e) for e in ends]}
     shapes = [_at(params.original_context, CHANCE, "dot")] + ([_at(params.position, HERE, "solid")] if params.position <= ends[1] else [])
-    return figure(400, "Score against distance", x, {"title": "score", "range": [-size, size]}, traces, shapes=shapes, margin=EIGHT)
+    return figure(380, "Score against distance", x, {"title": "score", "range": [-size, size]}, traces, shapes=shapes, margin={**MARGIN, "t": 80})
 
 
 def temperatures(result: TemperatureResult) -> go.Figure:
@@ -102,7 +102,7 @@ def temperatures(result: TemperatureResult) -> go.Figure:
     ]
     y = {"title": "weight", "type": "log", "exponentformat": "power", "dtick": 1, "range": [-4.2, 0]}
     x = {"title": "key, by weight", "range": [0, len(rank) + 1]}
-    return figure(400, f"A softmax over {result.keys:,} random scores", x, y, traces, margin=EIGHT)
+    return figure(380, f"A softmax over {result.keys:,} random scores", x, y, traces, margin={**MARGIN, "t": 80})
 
 
 def precision(result: ShiftResult) -> go.Figure:
@@ -134,7 +134,7 @@ def stale(result: StaleResult, length: int) -> go.Figure:
         line([0, length], [result.chance] * 2, CHANCE, "unrelated angles"),
     ]
     x, y = {"title": "tokens back from the last query", "range": [0, length]}, {"title": "error / spread of a score", "range": [0, 1.7]}
-    return figure(360, f"Dynamic NTK at {length:,} tokens with a cache", x, y, traces, margin=EIGHT)
+    return figure(360, f"Dynamic NTK at {length:,} tokens with a cache", x, y, traces, margin={**MARGIN, "t": 80})
 
 
 def _at(x: float, colour: str, dash: str) -> dict:

@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from engine.figures.rope import COLOURS, EIGHT, NAMES, of_law
-from engine.figures.theme import CHANCE, HERE, MARGIN, WARM, band, figure, line
+from engine.figures.theme import CHANCE, HERE, WARM, band, figure, line
 from engine.rope_measure import InductionResult, LossResult
 
 
@@ -45,7 +45,7 @@ def price(result: LossResult, chosen: str) -> go.Figure:
         "title": "nats per token (dotted: plain at 1x)",
         "range": [np.floor(4 * plain - 1) / 4, np.ceil(4 * max(v for v, _ in [*at_1x, *beyond]) + 1) / 4],
     }
-    return figure(400, "The price at 1x and the loss beyond", x, y, traces, shapes=bars, margin={**MARGIN, "l": 104, "t": 80})
+    return figure(430, "The price at 1x and the loss beyond", x, y, traces, shapes=bars, margin={**EIGHT, "l": 104})
 
 
 def copying(result: InductionResult, chosen: str) -> go.Figure:

@@ -33,8 +33,9 @@ def turn(panel: Panel, params: RopeParams) -> None:
 
 def stretch(panel: Panel, params: RopeParams) -> None:
     """Draw what the law changes, for the pairs that it is applied to."""
-    panel.draw("pairs")
-    panel.draw("ramp")
+    for column, name in zip(st.columns([4, 3]), ("pairs", "ramp"), strict=True):
+        with column:
+            panel.draw(name)
     forms = [p for p in (replace(params, scheme=name) for name in LAWS) if not refusal(p)]
     unseen, context = run(unseen_phases, params), params.original_context
     _two_by_two(
