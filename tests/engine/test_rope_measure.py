@@ -131,3 +131,21 @@ def test_what_cannot_be_measured_is_refused(broken):
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
     with pytest.raises(LabError, match="stretched by a law of its own"):
         loss_part(0)(RopeParams(model=str(broken(rope_parameters=yarn)), reach=1))
+
+
+def test_transformers_keeps_the_base_of_the_longest_prompt():
+    """As the note says: dynamic NTK there has a state; only a prompt shorter than the trained length resets it."""
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    config = LlamaConfig(hidden_size=32, num_attention_heads=1, head_dim=32, **export(RopeParams(scheme="dynamic")))
+
+    def after(*lengths):
+        rotary = LlamaRotaryEmbedding(config)
+        for length in lengths:
+            rotary(torch.zeros(1, 1), torch.arange(length)[None])
+        return rotary.inv_freq
+
+    assert torch.equal(after(1024, 300), after(1024))
+    assert not torch.equal(after(1024, 300), after(300))
+    assert torch.equal(after(1024, 100), after(100))
