@@ -4,7 +4,7 @@ Sources: Su et al. 2104.09864; seeds 003 (rotation, visualiser, stretching) and 
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,8 +50,8 @@ class RopeParams:
     long_factor: str = ""
     attention_factor: float = 0.0
     kind: str = "same"
-    q: tuple[float, ...] = field(default=())
-    k: tuple[float, ...] = field(default=())
+    q: tuple[float, ...] = (1.0, 0.0) * 4
+    k: tuple[float, ...] = (1.0, 0.0) * 4
 
     def __post_init__(self):
         for name, options in (("scheme", LAWS), ("ramp", RAMPS), ("pairs", PAIRS), ("kind", VECTORS)):
@@ -207,7 +207,7 @@ class RotorResult:
 def rotor(params: RopeParams, on_step: OnStep = silent) -> RotorResult:
     """Return the rotor's vectors and the frequencies of the pairs that it shows.
 
-    Unless given, vectors have length sqrt(d / 2), and are even over the pairs if query and key are the same.
+    Lists of another width are left aside: then vectors have length sqrt(d / 2), even over the pairs if both are the same.
     """
     law, pairs = frequencies(params), shown_pairs(params.d_head)
     d = 2 * len(pairs)

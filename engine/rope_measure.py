@@ -96,7 +96,7 @@ def _losses(params: RopeParams, part: int, on_step: OnStep) -> LossResult:
     rotations = {length: [made[name] for name in schemes] for length, (made, _) in at_length.items()}
     found = {context: [], long: []}
     for done, row in enumerate(ids):
-        on_step(done, len(ids), "Reading held-out text under every law")
+        on_step(part * WINDOWS + done, PARTS * WINDOWS, "Reading held-out text under every law")
         for length, nats in _one_window(model, row, rotations).items():
             found[length].append(_points(nats, context))
     found = {length: frozen(np.stack(windows, axis=1)) for length, windows in found.items()}

@@ -101,14 +101,14 @@ class DistanceResult:
 
 @uses(*LAW, "reach", "kind", "q", "k")
 def score_by_distance(params: RopeParams, on_step: OnStep = silent) -> DistanceResult:
-    """Return the rotor's score up to ``reach`` trained contexts; for q = k, unless given, over all pairs of the head.
+    """Return the rotor's score up to ``reach`` trained contexts; for q = k even over the pairs, of all pairs of the head.
 
     ``spread``: standard deviation of the score of unrelated vectors of the same lengths, |q| |k| / sqrt(d): what chance gives.
     """
     law, start = frequencies(params), rotor(params)
     delta = np.unique(np.round(np.linspace(0, params.reach * params.original_context, CURVE_POINTS)).astype(int))
     q, k, plain, theta = start.q, start.k, start.inv_freq, start.scaled_inv_freq
-    if params.kind == "same" and len(params.q) != len(q):
+    if params.kind == "same" and np.array_equal(q, even_vector(len(q))):
         q = k = even_vector(params.d_head)
         plain, theta = law.inv_freq, law.scaled_inv_freq
     spread = float(np.linalg.norm(q) * np.linalg.norm(k) / math.sqrt(len(q)))

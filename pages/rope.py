@@ -50,8 +50,8 @@ PANEL = Panel(
     long_factor=TypedNumbers("LongRoPE: divisors beyond it", 4000),
     attention_factor=Number("Attention factor of YaRN and LongRoPE (0: the law's own)", 0.0, 2.0, 0.01),
     kind=Choice("Query and key", {"same": "", "random": "", "dragged": ""}, by_hand=True),
-    q=Numbers("Query", -4.0, 4.0, 16, 0),
-    k=Numbers("Key", -4.0, 4.0, 16, 0),
+    q=Numbers("Query", -4.0, 4.0, 16, 4),
+    k=Numbers("Key", -4.0, 4.0, 16, 4),
 )
 
 lab = open_lab("rope")

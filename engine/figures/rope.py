@@ -53,7 +53,7 @@ def wavelengths(result: RopeResult, scheme: str) -> go.Figure:
     x = {"title": "pair (0 turns fastest)", "range": [-0.5, len(pairs) - 0.5]}
     shapes = [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": L, "y1": L, "line": {"color": CHANCE, "width": 2, "dash": "dot"}}]
     text = f"trained on {L:,} tokens"
-    note = {"text": text, "xref": "paper", "x": 0, "y": np.log10(L), "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+    note = {"text": text, "xref": "paper", "x": 1, "y": np.log10(L), "xanchor": "right", "yanchor": "top", "showarrow": False}
     return figure(
         400, f"{result.unfinished} of {len(pairs)} pairs never completed a turn", x, y, traces, shapes=shapes, annotations=[note], margin=EIGHT
     )
