@@ -16,8 +16,11 @@ SERIES = ("#d9742b", "#b09a1f", "#2a9d6f", "#7fae2e", "#8e6bd6", "#2f7fd6", "#c2
 """Eight that can be told apart; a dash beside each helps those who see fewer colours."""
 DASHES = ("solid", "dot", "dash", "longdash", "dashdot", "solid", "longdashdot", "dash")
 CHANCE = "#8a8f98"
+GREEN = "#2e9e6b"
+PALETTE = (HERE, WARM, GREEN, "#b560c4", "#c9a227", "#d64f5f")
 CHANCE_FILL = "rgba(138, 143, 152, 0.25)"
 SEQUENTIAL = "Viridis"
+DIVERGING = "RdBu"
 FONT_SIZE = 14
 CLEAR = "rgba(0,0,0,0)"
 TITLE = {"font": {"size": FONT_SIZE + 2}, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 4}}

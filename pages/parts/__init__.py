@@ -1,1 +1,1 @@
-"""Sections of pages that would be too long in one file."""
+"""The tabs of labs whose page alone would be too long, one module per lab; a subfolder, so that Streamlit takes none for a page."""
