@@ -125,6 +125,7 @@ function frequenciesOf({ data, state }) {
 }
 
 function drawGrid(view) {
+  view.unit = parseFloat(getComputedStyle(view.root).fontSize) / 13; // larger in the projector's view
   const { circles, unit, data } = view, { clientWidth: width, clientHeight: high } = circles;
   const count = data.d / 2, words = 36 * unit, columns = columnsFor(width, high, count, words);
   const cell = { width: width / columns, height: high / Math.ceil(count / columns) };
@@ -172,8 +173,8 @@ function drawPairs(view) {
     pair.saw.setAttribute("d", unfinished ? arc(pair.centre, view.radius, from, from + data.original_context * plain[i]) : "");
     drawTrail(pair, orbit, at(tail), at(position));
     pair.spoke.setAttribute("d", `M ${pair.centre.x} ${pair.centre.y} L ${query.cx} ${query.cy}`);
-    pair["first-hop"].setAttribute("d", first ? arc(pair.centre, orbit * 0.45, from, at(first)) : "");
-    pair["second-hop"].setAttribute("d", first ? arc(pair.centre, orbit * 0.6, at(first), at(position)) : "");
+    pair["first-hop"].setAttribute("d", first ? arc(pair.centre, 0.3 * view.radius, from, at(first)) : "");
+    pair["second-hop"].setAttribute("d", first ? arc(pair.centre, 0.42 * view.radius, at(first), at(position)) : "");
     set(pair.query, query), set(pair.q, query), set(pair.key, key), set(pair.k, key);
     set(pair.plain, { ...pixel(view, pair, times(z, turner(position * plain[i]))), visibility: bent ? "visible" : "hidden" });
     set(pair.ghost, { ...pixel(view, pair, times(z, turner(first * law[i]))), visibility: first ? "visible" : "hidden" });
@@ -243,9 +244,9 @@ function drawWords(view) {
 }
 
 function drawControls(view) {
-  const { root, state, data, playing } = view, put = (selector, value) => {
+  const { root, state, playing } = view, put = (selector, value) => {
     const field = root.querySelector(selector);
-    if (field !== document.activeElement || field.type === "range" || !view.typing) field.value = value;
+    if (field !== document.activeElement || !view.typing) field.value = value;
     return field;
   };
   const position = put(".position", state.position), base = put(".base", Math.log10(state.base)), first = put(".first", view.first);
@@ -255,7 +256,6 @@ function drawControls(view) {
   put(".typed-position", rounded(state.position, 1));
   put(".typed-base", state.base);
   root.querySelectorAll(".kinds input").forEach((radio) => { radio.checked = radio.value === state.kind; });
-  root.querySelector(".bent").hidden = data.scaled_inv_freq.every((theta, i) => theta === data.inv_freq?.[i]);
   root.querySelector(".play path").setAttribute("d", ICONS[playing ? "pause" : "play"]);
   root.querySelector(".play").setAttribute("aria-label", playing ? "Pause" : "Play");
 }
@@ -353,6 +353,7 @@ function become(view, kind) {
 function makeHandle(view, group, name, i) {
   const handle = svg(group, "circle", "handle", { r: 16, tabindex: 0, role: "slider", "aria-valuemin": 0, "aria-valuemax": 360,
     "aria-label": `${name === "q" ? "Query" : "Key"}, pair ${i + 1}` });
+  handle.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // shapes inside an SVG have no touch-action
   handle.onpointerdown = (event) => {
     handle.setPointerCapture(event.pointerId);
     view.held = nearest(view, i, event);
@@ -450,8 +451,9 @@ function adopt(view, data) {
   view.tail ??= view.state.position;
   Object.assign(view.root.querySelector(".base"), { min: Math.log10(view.lowest), max: Math.log10(view.highest) });
   for (const name of [".position", ".first"]) view.root.querySelector(name).max = data.farthest;
+  view.root.querySelector(".bent").hidden = !frequenciesOf({ data, state: data }).bent;
   view.root.setAttribute("aria-label", data.label);
-  refresh(view, "grid");
+  refresh(view, before?.d === data.d ? "curves" : "grid"); // the circles stay while their number does: one may have the focus
 }
 
 function create(root) {
@@ -459,11 +461,7 @@ function create(root) {
   root.setAttribute("role", "group");
   const view = { root, circles: root.querySelector(".circles"), plot: root.querySelector(".score"), stale: new Set(), chosen: 0, first: 0 };
   view.calm = matchMedia("(prefers-reduced-motion: reduce)");
-  view.size = new ResizeObserver(() => {
-    view.unit = parseFloat(getComputedStyle(root).fontSize) / 13;
-    if (view.data) refresh(view, "grid");
-  });
-  view.unit = parseFloat(getComputedStyle(root).fontSize) / 13;
+  view.size = new ResizeObserver(() => refresh(view, "grid"));
   view.size.observe(root);
   listen(view);
   return view;
