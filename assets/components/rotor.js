@@ -319,6 +319,7 @@ function release(view) {
   clearTimeout(view.pending);
   view.pending = setTimeout(() => {
     view.pending = undefined;
+    if (view.held || view.playing) return; // the hand is at it again, and will let go again
     const shared = sharing(view.state);
     const changed = Object.keys(shared).filter((name) => shared[name] !== view.shared[name]);
     if (changed.some((name) => "kind q k".split(" ").includes(name))) changed.push("kind", "q", "k");
@@ -408,7 +409,7 @@ function listen(view) {
   const { root } = view, on = (selector, events) => Object.assign(root.querySelector(selector), events);
   const done = () => { view.held = view.typing = undefined; release(view); };
   const slider = (selector, move, keys) => {
-    const field = on(selector, { oninput: () => { view.held = field; move(Number(field.value)); }, onchange: done });
+    const field = on(selector, { oninput: () => { view.held = field; move(Number(field.value)); }, onchange: done, onpointerup: done, onpointercancel: done });
     field.onkeydown = (event) => {
       const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
       if (!way) return;

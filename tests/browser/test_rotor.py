@@ -176,6 +176,23 @@ def test_position_by_keys_by_slider_and_typed(rotor):
     assert link(v)["position"] == "512"
 
 
+def test_a_hand_that_takes_hold_again_at_once_is_not_told_on_halfway(rotor):
+    v = rotor("position=40")
+    runs, _ = told(v)
+    slider = v.page.get_by_role("slider", name="Position", exact=True)
+    box = slider.bounding_box()
+    slider.focus()
+    v.page.keyboard.press("ArrowRight")
+    v.page.mouse.move(box["x"] + 60, box["y"] + box["height"] / 2)
+    v.page.mouse.down()
+    v.page.mouse.move(box["x"] + 200, box["y"] + box["height"] / 2, steps=5)
+    v.page.wait_for_timeout(600)
+    assert told(v)[0] == runs
+    v.page.mouse.up()
+    assert told(v)[0] == runs + 1
+    assert link(v)["position"].isdigit()
+
+
 def test_another_base_turns_at_once_and_the_law_comes_back_with_the_page(rotor):
     v = rotor("position=40&law=2")
     v.page.get_by_label("Base, typed").fill("100")
