@@ -15,15 +15,15 @@ export const pairOf = (vector, i) => [vector[2 * i], vector[2 * i + 1]];
 export const rotate = (vector, frequencies, position) =>
   frequencies.flatMap((theta, i) => times(pairOf(vector, i), turner(position * theta)));
 
-// a cos(m theta_i) + b sin(m theta_i), one per pair: multiply conj(q_i) k_i by e^{-i m theta_i} and take the real part.
+// The terms of the score as cosines, one per pair: the real part of conj(q_i) k_i e^{-i m theta_i}.
 export function waves(q, k, frequencies) {
   return frequencies.map((theta, i) => {
     const [a, b] = times(pairOf(k, i), [q[2 * i], -q[2 * i + 1]]);
-    return { a, b, theta };
+    return { size: Math.hypot(a, b), phase: Math.atan2(b, a), theta };
   });
 }
 
-export const height = ({ a, b, theta }, distance) => a * Math.cos(distance * theta) + b * Math.sin(distance * theta);
+export const height = ({ size, phase, theta }, distance) => size * Math.cos(distance * theta - phase);
 
 export const score = (q, k, frequencies, distance) => waves(q, k, frequencies).reduce((sum, wave) => sum + height(wave, distance), 0);
 
@@ -130,6 +130,7 @@ function drawGrid(view) {
   const count = data.d / 2, words = 36 * unit, columns = columnsFor(width, high, count, words);
   const cell = { width: width / columns, height: high / Math.ceil(count / columns) };
   view.radius = Math.max(8, Math.min(cell.width, cell.height - words) / 2 - 11);
+  view.roomy = cell.width > 96 * unit; // for two wavelengths
   circles.replaceChildren();
   view.pairs = Array.from({ length: count }, (_, i) => {
     const x = ((i % columns) + 0.5) * cell.width, y = Math.floor(i / columns) * cell.height + (cell.height - words) / 2;
@@ -143,7 +144,7 @@ function makePair(view, i, centre, below) {
   const add = (key, tag, name, attributes) => { pair[key] = svg(group, tag, name, attributes); };
   add("rim", "circle", "rim", { cx: centre.x, cy: centre.y, r: radius });
   add("saw", "path", "arc saw");
-  pair.trail = Array.from({ length: 6 }, (_, j) => svg(group, "path", "trail", { opacity: (j + 1) / 9 }));
+  pair.trail = Array.from({ length: 6 }, (_, j) => svg(group, "path", "trail", { "stroke-opacity": (j + 1) / 9 }));
   for (const name of ["first-hop", "second-hop"]) add(name, "path", name);
   add("spoke", "path", "spoke");
   for (const [name, size] of [["ghost", 6], ["plain", 6], ["key", 8], ["query", 6]]) add(name, "circle", name, { r: size * unit });
@@ -179,8 +180,8 @@ function drawPairs(view) {
     set(pair.plain, { ...pixel(view, pair, times(z, turner(position * plain[i]))), visibility: bent ? "visible" : "hidden" });
     set(pair.ghost, { ...pixel(view, pair, times(z, turner(first * law[i]))), visibility: first ? "visible" : "hidden" });
     pair.angle.textContent = `${i + 1} · ${degrees(position * law[i]).toFixed(1)}°`;
-    const waves = [plain[i], law[i]].map((theta) => short(TURN / theta));
-    pair.wave.textContent = `λ ${waves[0] === waves[1] ? waves[1] : waves.join("→")}`;
+    const lengths = [plain[i], law[i]].map((theta) => short(TURN / theta));
+    pair.wave.textContent = `λ ${lengths[0] === lengths[1] || !view.roomy ? lengths[1] : lengths.join("→")}`;
     describeHandle(pair.q, times(z, turner(position * law[i])));
     describeHandle(pair.k, pairOf(state.k, i));
   });
@@ -196,17 +197,23 @@ function drawCurves(view) {
   const { plot, data, state, unit } = view, { plain, law, bent } = view.frequencies;
   const width = plot.clientWidth, high = plot.clientHeight, left = 44 * unit, right = width - 10, top = 24 * unit, bottom = high - 20 * unit;
   const all = waves(state.q, state.k, law), steps = distances(data.farthest);
-  if (!view.held) view.most = Math.max(1e-9, all.reduce((sum, { a, b }) => sum + Math.hypot(a, b), 0));
+  if (!view.held) view.most = Math.max(1e-9, all.reduce((sum, { size }) => sum + size, 0));
   const x = (m) => left + (m / data.farthest) * (right - left), y = (v) => (top + bottom) / 2 - (v / view.most) * (bottom - top) / 2;
-  const path = (heights) => `M${heights.map((v, j) => `${x(steps[j]).toFixed(1)} ${clamp(y(v), top, bottom).toFixed(1)}`).join("L")}`;
-  const sum = (terms) => steps.map((m) => terms.reduce((total, wave) => total + height(wave, m), 0));
-  const curve = (name, heights) => svg(plot, "path", `curve ${name}`, { d: path(heights) });
+  const tenth = (value) => Math.round(10 * value) / 10; // cheaper than toFixed, and this is most of the work
+  const curve = (name, terms) => {
+    const fastest = Math.max(...terms.map(({ theta }) => theta)), every = clamp(Math.floor(0.2 / (fastest * steps[1])), 1, 16);
+    const words = steps.filter((_, j) => j % every === 0 || j === steps.length - 1).map((m) => {
+      const total = terms.reduce((sum, wave) => sum + height(wave, m), 0);
+      return `${tenth(x(m))} ${tenth(clamp(y(total), top, bottom))}`;
+    });
+    svg(plot, "path", `curve ${name}`, { d: `M${words.join("L")}` });
+  };
   plot.replaceChildren();
   drawAxes(view, { x, y, left, right, top, bottom });
-  all.forEach((wave, i) => i !== view.chosen && curve("", steps.map((m) => height(wave, m))));
-  curve("chosen", steps.map((m) => height(all[view.chosen], m)));
-  if (bent) curve("unlaw", sum(waves(state.q, state.k, plain)));
-  curve("sum", sum(all));
+  all.forEach((wave, i) => i !== view.chosen && curve("", [wave]));
+  curve("chosen", [all[view.chosen]]);
+  if (bent) curve("unlaw", waves(state.q, state.k, plain));
+  curve("sum", all);
   view.now = svg(plot, "line", "now", { y1: top, y2: bottom });
   view.dot = svg(plot, "circle", "query", { r: 5 * unit });
   view.title = svg(plot, "text", "title", { x: 0, y: 13 * unit });
