@@ -15,15 +15,15 @@ export const pairOf = (vector, i) => [vector[2 * i], vector[2 * i + 1]];
 export const rotate = (vector, frequencies, position) =>
   frequencies.flatMap((theta, i) => times(pairOf(vector, i), turner(position * theta)));
 
-// a cos(m theta_i) + b sin(m theta_i), one per pair: multiply conj(q_i) k_i by e^{-i m theta_i} and take the real part.
+// The terms of the score as cosines, one per pair: the real part of conj(q_i) k_i e^{-i m theta_i}.
 export function waves(q, k, frequencies) {
   return frequencies.map((theta, i) => {
     const [a, b] = times(pairOf(k, i), [q[2 * i], -q[2 * i + 1]]);
-    return { a, b, theta };
+    return { size: Math.hypot(a, b), phase: Math.atan2(b, a), theta };
   });
 }
 
-export const height = ({ a, b, theta }, distance) => a * Math.cos(distance * theta) + b * Math.sin(distance * theta);
+export const height = ({ size, phase, theta }, distance) => size * Math.cos(distance * theta - phase);
 
 export const score = (q, k, frequencies, distance) => waves(q, k, frequencies).reduce((sum, wave) => sum + height(wave, distance), 0);
 
@@ -125,10 +125,12 @@ function frequenciesOf({ data, state }) {
 }
 
 function drawGrid(view) {
+  view.unit = parseFloat(getComputedStyle(view.root).fontSize) / 13; // larger in the projector's view
   const { circles, unit, data } = view, { clientWidth: width, clientHeight: high } = circles;
   const count = data.d / 2, words = 36 * unit, columns = columnsFor(width, high, count, words);
   const cell = { width: width / columns, height: high / Math.ceil(count / columns) };
   view.radius = Math.max(8, Math.min(cell.width, cell.height - words) / 2 - 11);
+  view.roomy = cell.width > 96 * unit; // for two wavelengths
   circles.replaceChildren();
   view.pairs = Array.from({ length: count }, (_, i) => {
     const x = ((i % columns) + 0.5) * cell.width, y = Math.floor(i / columns) * cell.height + (cell.height - words) / 2;
@@ -142,7 +144,7 @@ function makePair(view, i, centre, below) {
   const add = (key, tag, name, attributes) => { pair[key] = svg(group, tag, name, attributes); };
   add("rim", "circle", "rim", { cx: centre.x, cy: centre.y, r: radius });
   add("saw", "path", "arc saw");
-  pair.trail = Array.from({ length: 6 }, (_, j) => svg(group, "path", "trail", { opacity: (j + 1) / 9 }));
+  pair.trail = Array.from({ length: 6 }, (_, j) => svg(group, "path", "trail", { "stroke-opacity": (j + 1) / 9 }));
   for (const name of ["first-hop", "second-hop"]) add(name, "path", name);
   add("spoke", "path", "spoke");
   for (const [name, size] of [["ghost", 6], ["plain", 6], ["key", 8], ["query", 6]]) add(name, "circle", name, { r: size * unit });
@@ -172,14 +174,14 @@ function drawPairs(view) {
     pair.saw.setAttribute("d", unfinished ? arc(pair.centre, view.radius, from, from + data.original_context * plain[i]) : "");
     drawTrail(pair, orbit, at(tail), at(position));
     pair.spoke.setAttribute("d", `M ${pair.centre.x} ${pair.centre.y} L ${query.cx} ${query.cy}`);
-    pair["first-hop"].setAttribute("d", first ? arc(pair.centre, orbit * 0.45, from, at(first)) : "");
-    pair["second-hop"].setAttribute("d", first ? arc(pair.centre, orbit * 0.6, at(first), at(position)) : "");
+    pair["first-hop"].setAttribute("d", first ? arc(pair.centre, 0.3 * view.radius, from, at(first)) : "");
+    pair["second-hop"].setAttribute("d", first ? arc(pair.centre, 0.42 * view.radius, at(first), at(position)) : "");
     set(pair.query, query), set(pair.q, query), set(pair.key, key), set(pair.k, key);
     set(pair.plain, { ...pixel(view, pair, times(z, turner(position * plain[i]))), visibility: bent ? "visible" : "hidden" });
     set(pair.ghost, { ...pixel(view, pair, times(z, turner(first * law[i]))), visibility: first ? "visible" : "hidden" });
     pair.angle.textContent = `${i + 1} · ${degrees(position * law[i]).toFixed(1)}°`;
-    const waves = [plain[i], law[i]].map((theta) => short(TURN / theta));
-    pair.wave.textContent = `λ ${waves[0] === waves[1] ? waves[1] : waves.join("→")}`;
+    const lengths = [plain[i], law[i]].map((theta) => short(TURN / theta));
+    pair.wave.textContent = `λ ${lengths[0] === lengths[1] || !view.roomy ? lengths[1] : lengths.join("→")}`;
     describeHandle(pair.q, times(z, turner(position * law[i])));
     describeHandle(pair.k, pairOf(state.k, i));
   });
@@ -195,17 +197,23 @@ function drawCurves(view) {
   const { plot, data, state, unit } = view, { plain, law, bent } = view.frequencies;
   const width = plot.clientWidth, high = plot.clientHeight, left = 44 * unit, right = width - 10, top = 24 * unit, bottom = high - 20 * unit;
   const all = waves(state.q, state.k, law), steps = distances(data.farthest);
-  if (!view.held) view.most = Math.max(1e-9, all.reduce((sum, { a, b }) => sum + Math.hypot(a, b), 0));
+  if (!view.held) view.most = Math.max(1e-9, all.reduce((sum, { size }) => sum + size, 0));
   const x = (m) => left + (m / data.farthest) * (right - left), y = (v) => (top + bottom) / 2 - (v / view.most) * (bottom - top) / 2;
-  const path = (heights) => `M${heights.map((v, j) => `${x(steps[j]).toFixed(1)} ${clamp(y(v), top, bottom).toFixed(1)}`).join("L")}`;
-  const sum = (terms) => steps.map((m) => terms.reduce((total, wave) => total + height(wave, m), 0));
-  const curve = (name, heights) => svg(plot, "path", `curve ${name}`, { d: path(heights) });
+  const tenth = (value) => Math.round(10 * value) / 10; // cheaper than toFixed, and this is most of the work
+  const curve = (name, terms) => {
+    const fastest = Math.max(...terms.map(({ theta }) => theta)), every = clamp(Math.floor(0.2 / (fastest * steps[1])), 1, 16);
+    const words = steps.filter((_, j) => j % every === 0 || j === steps.length - 1).map((m) => {
+      const total = terms.reduce((sum, wave) => sum + height(wave, m), 0);
+      return `${tenth(x(m))} ${tenth(clamp(y(total), top, bottom))}`;
+    });
+    svg(plot, "path", `curve ${name}`, { d: `M${words.join("L")}` });
+  };
   plot.replaceChildren();
   drawAxes(view, { x, y, left, right, top, bottom });
-  all.forEach((wave, i) => i !== view.chosen && curve("", steps.map((m) => height(wave, m))));
-  curve("chosen", steps.map((m) => height(all[view.chosen], m)));
-  if (bent) curve("unlaw", sum(waves(state.q, state.k, plain)));
-  curve("sum", sum(all));
+  all.forEach((wave, i) => i !== view.chosen && curve("", [wave]));
+  curve("chosen", [all[view.chosen]]);
+  if (bent) curve("unlaw", waves(state.q, state.k, plain));
+  curve("sum", all);
   view.now = svg(plot, "line", "now", { y1: top, y2: bottom });
   view.dot = svg(plot, "circle", "query", { r: 5 * unit });
   view.title = svg(plot, "text", "title", { x: 0, y: 13 * unit });
@@ -243,9 +251,9 @@ function drawWords(view) {
 }
 
 function drawControls(view) {
-  const { root, state, data, playing } = view, put = (selector, value) => {
+  const { root, state, playing } = view, put = (selector, value) => {
     const field = root.querySelector(selector);
-    if (field !== document.activeElement || field.type === "range" || !view.typing) field.value = value;
+    if (field !== document.activeElement || !view.typing) field.value = value;
     return field;
   };
   const position = put(".position", state.position), base = put(".base", Math.log10(state.base)), first = put(".first", view.first);
@@ -255,7 +263,6 @@ function drawControls(view) {
   put(".typed-position", rounded(state.position, 1));
   put(".typed-base", state.base);
   root.querySelectorAll(".kinds input").forEach((radio) => { radio.checked = radio.value === state.kind; });
-  root.querySelector(".bent").hidden = data.scaled_inv_freq.every((theta, i) => theta === data.inv_freq?.[i]);
   root.querySelector(".play path").setAttribute("d", ICONS[playing ? "pause" : "play"]);
   root.querySelector(".play").setAttribute("aria-label", playing ? "Pause" : "Play");
 }
@@ -319,6 +326,7 @@ function release(view) {
   clearTimeout(view.pending);
   view.pending = setTimeout(() => {
     view.pending = undefined;
+    if (view.held || view.playing) return; // the hand is at it again, and will let go again
     const shared = sharing(view.state);
     const changed = Object.keys(shared).filter((name) => shared[name] !== view.shared[name]);
     if (changed.some((name) => "kind q k".split(" ").includes(name))) changed.push("kind", "q", "k");
@@ -353,6 +361,7 @@ function become(view, kind) {
 function makeHandle(view, group, name, i) {
   const handle = svg(group, "circle", "handle", { r: 16, tabindex: 0, role: "slider", "aria-valuemin": 0, "aria-valuemax": 360,
     "aria-label": `${name === "q" ? "Query" : "Key"}, pair ${i + 1}` });
+  handle.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // shapes inside an SVG have no touch-action
   handle.onpointerdown = (event) => {
     handle.setPointerCapture(event.pointerId);
     view.held = nearest(view, i, event);
@@ -407,7 +416,7 @@ function listen(view) {
   const { root } = view, on = (selector, events) => Object.assign(root.querySelector(selector), events);
   const done = () => { view.held = view.typing = undefined; release(view); };
   const slider = (selector, move, keys) => {
-    const field = on(selector, { oninput: () => { view.held = field; move(Number(field.value)); }, onchange: done });
+    const field = on(selector, { oninput: () => { view.held = field; move(Number(field.value)); }, onchange: done, onpointerup: done, onpointercancel: done });
     field.onkeydown = (event) => {
       const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
       if (!way) return;
@@ -450,8 +459,9 @@ function adopt(view, data) {
   view.tail ??= view.state.position;
   Object.assign(view.root.querySelector(".base"), { min: Math.log10(view.lowest), max: Math.log10(view.highest) });
   for (const name of [".position", ".first"]) view.root.querySelector(name).max = data.farthest;
+  view.root.querySelector(".bent").hidden = !frequenciesOf({ data, state: data }).bent;
   view.root.setAttribute("aria-label", data.label);
-  refresh(view, "grid");
+  refresh(view, before?.d === data.d ? "curves" : "grid"); // the circles stay while their number does: one may have the focus
 }
 
 function create(root) {
@@ -459,11 +469,7 @@ function create(root) {
   root.setAttribute("role", "group");
   const view = { root, circles: root.querySelector(".circles"), plot: root.querySelector(".score"), stale: new Set(), chosen: 0, first: 0 };
   view.calm = matchMedia("(prefers-reduced-motion: reduce)");
-  view.size = new ResizeObserver(() => {
-    view.unit = parseFloat(getComputedStyle(root).fontSize) / 13;
-    if (view.data) refresh(view, "grid");
-  });
-  view.unit = parseFloat(getComputedStyle(root).fontSize) / 13;
+  view.size = new ResizeObserver(() => refresh(view, "grid"));
   view.size.observe(root);
   listen(view);
   return view;

@@ -20,6 +20,11 @@ def released(values):
             st.query_params[name] = str(values[name])
 
 
+def preset():
+    """Set the position and the width, as a preset does."""
+    st.query_params.update(position="100", d="12")
+
+
 st.session_state["runs"] = st.session_state.get("runs", 0) + 1
 st.title("Rotor")
 by_hand(
@@ -42,3 +47,4 @@ by_hand(
     on_release=released,
 )
 st.write(f"runs {st.session_state['runs']}; told {st.session_state.get('told', [])}")
+st.button("Another setting", on_click=preset)

@@ -66,7 +66,8 @@ def link(v):
 def point(v, name, pair=0):
     """Return where a point of a pair is drawn, in units of its circle."""
     return v.page.evaluate(
-        """([name, i]) => { const pair = document.querySelectorAll(".rotor .pair")[i], rim = pair.querySelector(".rim"), at = pair.querySelector(name);
+        """([name, i]) => { const pair = document.querySelectorAll(".rotor .pair")[i];
+                            const rim = pair.querySelector(".rim"), at = pair.querySelector(name);
                             const [x, y, r] = ["cx", "cy", "r"].map((key) => Number(rim.getAttribute(key)));
                             return [(at.getAttribute("cx") - x) / r, (y - at.getAttribute("cy")) / r]; }""",
         [name, pair],
@@ -84,7 +85,7 @@ def title(v):
     return v.page.locator(".rotor .title").text_content().replace("−", "-")
 
 
-@pytest.mark.parametrize("d, base", [(4, 10.0), (8, 10000.0), (16, 500000.0)])
+@pytest.mark.parametrize(("d", "base"), [(4, 10.0), (8, 10000.0), (16, 500000.0)])
 def test_turning_and_score_agree_with_matrices_and_complex_numbers(maths, d, base):
     rng = np.random.default_rng(d)
     q, k, theta = rng.normal(size=d), rng.normal(size=d), frequencies(d, base)
@@ -175,6 +176,23 @@ def test_position_by_keys_by_slider_and_typed(rotor):
     assert link(v)["position"] == "512"
 
 
+def test_a_hand_that_takes_hold_again_at_once_is_not_told_on_halfway(rotor):
+    v = rotor("position=40")
+    runs, _ = told(v)
+    slider = v.page.get_by_role("slider", name="Position", exact=True)
+    box = slider.bounding_box()
+    slider.focus()
+    v.page.keyboard.press("ArrowRight")
+    v.page.mouse.move(box["x"] + 60, box["y"] + box["height"] / 2)
+    v.page.mouse.down()
+    v.page.mouse.move(box["x"] + 200, box["y"] + box["height"] / 2, steps=5)
+    v.page.wait_for_timeout(600)
+    assert told(v)[0] == runs
+    v.page.mouse.up()
+    assert told(v)[0] == runs + 1
+    assert link(v)["position"].isdigit()
+
+
 def test_another_base_turns_at_once_and_the_law_comes_back_with_the_page(rotor):
     v = rotor("position=40&law=2")
     v.page.get_by_label("Base, typed").fill("100")
@@ -255,3 +273,28 @@ def test_touch_turns_a_point_and_targets_are_large_enough_on_a_phone(rotor):
     assert v.page.evaluate("document.documentElement.scrollWidth") <= 390
     texts = "[...document.querySelectorAll('.rotor :is(text, p, span, label)')].map((node) => parseFloat(getComputedStyle(node).fontSize))"
     assert min(v.page.evaluate(texts)) >= 12
+
+
+def test_a_handle_keeps_the_focus_while_keys_turn_it_and_the_page_answers(rotor):
+    v = rotor("position=0")
+    handle = v.page.get_by_role("slider", name="Key, pair 1", exact=True)
+    handle.focus()
+    assert handle.get_attribute("aria-valuetext") == "0 degrees, length 1.00"
+    for _ in range(2):
+        v.page.keyboard.press("Shift+ArrowLeft")
+        told(v)
+    assert handle.get_attribute("aria-valuetext") == "30 degrees, length 1.00"
+    np.testing.assert_allclose(point(v, ".key"), [np.cos(np.pi / 6), 0.5], atol=1e-3)
+    assert [float(word) for word in link(v)["k"].split(",")][:2] == pytest.approx(point(v, ".key"), abs=1e-9)
+
+
+def test_what_the_page_says_anew_is_taken_over(rotor):
+    v = rotor("position=12")
+    v.page.get_by_role("button", name="Another setting").click()
+    told(v)
+    assert v.page.get_by_label("Position, typed").input_value() == "100"
+    assert v.page.locator(".rotor .pair").count() == 6
+    v.page.get_by_role("slider", name="Position", exact=True).focus()
+    v.page.keyboard.press("ArrowRight")
+    told(v)
+    assert link(v)["position"] == "101"
