@@ -13,6 +13,7 @@ from dataclasses import replace  # noqa: E402
 
 from engine.figures import rope as figures  # noqa: E402
 from engine.figures import rope_measure as measured  # noqa: E402
+from engine.params import Number as Measured  # noqa: E402
 from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers  # noqa: E402
 from engine.rope_laws import LAWS, PAIRS, RAMPS  # noqa: E402
 from engine.rope_measure import PARTS, loss_numbers, loss_part, pairs_number, together  # noqa: E402
@@ -92,7 +93,7 @@ def explore() -> None:
     if tab["Guess"].open:
         with tab["Guess"]:
             for question in lab.guesses:
-                guess(question, PANEL, numbers_of, picture_of)
+                guess(question, PANEL, number_of, picture_of)
 
 
 def rotor_data(params: RopeParams, turning) -> dict:
@@ -119,16 +120,18 @@ def growing(params: RopeParams):
     return None
 
 
-def numbers_of(params: RopeParams) -> dict:
-    """Return the numbers that a guess may be about."""
-    found = rotor_numbers(params, run(rotor, params), run(frequencies, params))
-    found |= loss_numbers(params, together([run(loss_part(i), params) for i in range(PARTS)]))
-    return found | ({"slow_saves_more": run(pairs_number, params)} if params.pairs != "all" else {})
+def number_of(params: RopeParams, name: str) -> Measured:
+    """Return the number that a guess is about."""
+    if name == "slow_saves_more":
+        return run(pairs_number, params)
+    if name == "nearer":
+        return rotor_numbers(params, run(rotor, params), run(frequencies, params))[name]
+    return loss_numbers(params, together([run(loss_part(i), params) for i in range(PARTS)]))[name]
 
 
-def picture_of(params: RopeParams, key: str) -> None:
-    """Draw what a guess was about: the score against distance for the rotor's own, else the loss by position."""
-    if params.d_head == 8:
+def picture_of(params: RopeParams, name: str, key: str) -> None:
+    """Draw what a guess was about: the score against distance, or the loss by position."""
+    if name == "nearer":
         show(figures.score_curve(run(score_by_distance, params), params), key=key, label="Score against distance")
     else:
         losses = together([run(loss_part(i), params) for i in range(PARTS)])
