@@ -242,5 +242,5 @@ def rotor_numbers(params: RopeParams, result: RotorResult, law: RopeResult) -> d
         "unfinished": Number(f"Pairs of {params.d_head // 2} without a full turn", float(law.unfinished), None, 0),
         "score": Number(f"Score {params.position} tokens back, under the law", under, 0.0, 2),
         "plain_score": Number(f"Plain score {params.position} tokens back", at(result.inv_freq), 0.0, 3),
-        "nearer": Number("Score 6 tokens back less that 3 back", at(result.inv_freq, 6) - at(result.inv_freq, 3), 0.0, 3),
+        "nearer": Number("Score 6 tokens back less that 3 back", at(result.inv_freq, 6) - at(result.inv_freq, 3), 0.0, 2),
     }
