@@ -222,7 +222,7 @@ def loss_numbers(params: RopeParams, result: LossResult) -> dict[str, Number]:
     price = result.mean(scheme, "at_1x")[0] - plain_1x
     rescued = result.beyond("none") - result.beyond(scheme)
     return {
-        "loss": Number(f"Nats a token beyond 1x, {scheme}", result.beyond(scheme), result.uniform, 2),
+        "loss": Number(f"Nats a token {'beyond' if result.reach > 1 else 'at'} 1x, {scheme}", result.beyond(scheme), result.uniform, 2),
         "loss_1x": Number("Nats a token at 1x, plain", plain_1x, result.uniform, 2),
         "price": Number("Price of the law at 1x", price, None, 2),
         "rescued": Number("Nats per token that the law saves beyond 1x", rescued, 0.0, 2),
