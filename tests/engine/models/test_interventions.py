@@ -85,11 +85,11 @@ def test_mean_is_that_of_z_caught_by_hand(model):
     by_hand = torch.stack([caught[i][:, 1:].reshape(-1, shape.n_heads, shape.d_head).mean(0) for i in range(2)])
     means = mean_z(model, shape, IDS).float()
     assert means == pytest.approx(by_hand, rel=1e-4, abs=1e-5)
-    layer, head = where = (1, 2)
+    where = (1, 2)
     (mine,) = under(model, [[Change("z", *where, shift=means[where])]])
     changed = without(model, [where])  # a constant z is a constant vector added to the attention's output
     constant = output_columns(model, *where) @ by_hand[where]
-    modules(changed, layer)[0].register_forward_hook(lambda m, args, out: out + constant)
+    modules(changed, 1)[0].register_forward_hook(lambda m, args, out: out + constant)
     assert close(mine, logits_of(changed))
 
 
