@@ -14,7 +14,7 @@ import numpy as np
 from engine.errors import InputError, LabError
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report")}
+LABS = {"projections": ("ProjectionsParams", "report"), "spectra": ("SpectraParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": "head_report"}
@@ -82,9 +82,18 @@ def _parser(argv: list[str]) -> _Parser:
 
 
 def _add_option(command: argparse.ArgumentParser, field) -> None:
-    """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
+    """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off; several numbers as ``--name=1,-2``."""
     kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": type(field.default)}
+    kind = {"type": _numbers} if isinstance(field.default, tuple) else kind
     command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=field.default, help=f"default: {field.default}", **kind)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Return numbers with commas between."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of numbers with commas between") from None
 
 
 def _draw(name: str, params, target: str, file) -> None:

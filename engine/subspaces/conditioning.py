@@ -1,0 +1,111 @@
+"""Condition numbers: of random Gaussian matrices by aspect ratio, of orthogonal ones, of Fable's weights while it was trained.
+
+For a Gaussian m x n with y = min / max of m and n the limit is (1 + sqrt y) / (1 - sqrt y) (Marchenko & Pastur 1967; Geman
+1980, Silverstein 1985 for the ends), which diverges at y = 1: square is the bad case, and tall is as good as wide. Seed 003,
+section 05, has it the other way round.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from engine.device import parallel_map
+from engine.linalg import gaussian_r_factor
+from engine.models.snapshots import SNAPSHOT_WEIGHTS, read_snapshots
+from engine.params import Number, frozen, uses
+from engine.progress import OnStep, silent
+from engine.subspaces.params import ProjectionsParams
+
+NARROW = 64
+ASPECTS = (1.0, 1.0625, 1.125, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
+DRAWS = 200
+SQUARE_DRAWS = 64
+BAND = (10, 50, 90)
+
+
+@dataclass(frozen=True)
+class AspectResult:
+    """Condition numbers of Gaussian matrices whose smaller side is ``narrow``: ``low``, ``median``, ``high`` (k,), 10, 50, 90 %.
+
+    ``aspect`` (k,) is the longer side over the shorter; rows over columns or columns over rows, the condition is the same.
+    ``limit`` (k,): the formula for large matrices, inf at 1. ``orthogonal``: the largest of as many orthonormal matrices.
+    """
+
+    narrow: int
+    draws: int
+    aspect: np.ndarray
+    low: np.ndarray
+    median: np.ndarray
+    high: np.ndarray
+    limit: np.ndarray
+    orthogonal: float
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """Condition numbers of Fable's attention matrices at every snapshot: ``condition`` (steps, n_layers, 4), W_Q, W_K, W_V, W_O.
+
+    ``step`` (steps,), ``names`` (4,), ``shapes`` (4,); ``chance_low``, ``chance_median``, ``chance_high`` (4,): Gaussian
+    matrices of those shapes. The snapshots are stored in float16, which rounds each weight to 11 bits.
+    """
+
+    step: np.ndarray
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, int], ...]
+    condition: np.ndarray
+    chance_low: np.ndarray
+    chance_median: np.ndarray
+    chance_high: np.ndarray
+
+
+def gaussian_conditions(m: int, n: int, draws: int, seed: int = 0) -> np.ndarray:
+    """Return sigma_1 / sigma_min of ``draws`` Gaussian m x n matrices, (draws,), from their triangular factors alone."""
+    long, short = max(m, n), min(m, n)
+    sigma = np.linalg.svd(gaussian_r_factor(np.random.default_rng(seed), long, short, draws), compute_uv=False)
+    return sigma[:, 0] / sigma[:, -1]
+
+
+def limiting_condition(aspect: float) -> float:
+    """Return (1 + sqrt y) / (1 - sqrt y) for y = 1 / aspect, the limit for large Gaussian matrices; inf for a square."""
+    root = aspect**-0.5
+    return float("inf") if aspect == 1 else (1 + root) / (1 - root)
+
+
+@uses()
+def aspect_conditions(params: ProjectionsParams, on_step: OnStep = silent) -> AspectResult:
+    """Return condition numbers of Gaussian matrices from square to 16 times as long as wide, 200 seeded draws each."""
+    bands = []
+    for done, aspect in enumerate(ASPECTS):
+        on_step(done, len(ASPECTS), "Random matrices, from square to tall")
+        bands.append(np.percentile(gaussian_conditions(round(aspect * NARROW), NARROW, DRAWS), BAND))
+    rng = np.random.default_rng(0)
+    orthogonal = max(np.linalg.cond(np.linalg.qr(rng.standard_normal((4 * NARROW, NARROW)))[0]) for _ in range(5))
+    limits = np.array([limiting_condition(aspect) for aspect in ASPECTS])
+    return AspectResult(NARROW, DRAWS, frozen(np.array(ASPECTS)), *(frozen(x) for x in np.array(bands).T), frozen(limits), float(orthogonal))
+
+
+@uses()
+def training_conditions(params: ProjectionsParams, on_step: OnStep = silent) -> TrainingResult:
+    """Return the condition numbers of every layer's W_Q, W_K, W_V, W_O along Fable's snapshots."""
+    steps, found, shapes = [], [], ()
+    for step, total, layers in read_snapshots():
+        on_step(len(steps), total, "Snapshot by snapshot")
+        steps.append(step)
+        found.append(np.reshape(parallel_map(_condition, [W for layer in layers for W in layer]), (len(layers), -1)))
+        shapes = tuple(W.shape for W in layers[0])
+    chance = np.array([np.percentile(gaussian_conditions(*shape, SQUARE_DRAWS), BAND) for shape in shapes]).T
+    return TrainingResult(frozen(np.array(steps)), SNAPSHOT_WEIGHTS, shapes, frozen(np.array(found)), *(frozen(x) for x in chance))
+
+
+def condition_numbers(aspects: AspectResult) -> tuple[Number, ...]:
+    """Return the median condition of square, 2 : 1 and 16 : 1 Gaussian matrices, and of orthonormal ones."""
+    at = lambda aspect: float(aspects.median[list(aspects.aspect).index(aspect)])  # noqa: E731
+    square = Number(f"Square, {aspects.narrow} x {aspects.narrow}: condition", at(1.0), None, 0)
+    named = [Number(f"{aspect:.0f} : 1", at(aspect), None, 2) for aspect in (2.0, 16.0)]
+    return (square, *named, Number("Orthonormal columns", aspects.orthogonal, None, 2))
+
+
+def _condition(W: np.ndarray) -> float:
+    sigma = torch.linalg.svdvals(torch.from_numpy(W))
+    return float(sigma[0] / sigma[-1])
