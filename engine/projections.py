@@ -5,16 +5,28 @@ Sources: seeds 000 and 001 (sections 01 to 06, widget A), seed 003 (sections 02 
 
 from dataclasses import dataclass
 
-from engine.params import Number
 from engine.progress import OnStep, silent
 from engine.subspaces.angles import AnglesResult, angle_numbers, angles
-from engine.subspaces.conditioning import AspectResult, TrainingResult, aspect_conditions, condition_numbers, training_conditions
-from engine.subspaces.drag import DragResult, drag, drag_numbers
+from engine.subspaces.conditioning import AspectResult, TrainingResult, aspect_conditions, condition_numbers, training_conditions, training_sentence
+from engine.subspaces.drag import DragResult, drag, drag_checks, drag_numbers, line_projector
 from engine.subspaces.fitting import EmbeddingResult, FitResult, embedding_numbers, embeddings, fit, fit_numbers
-from engine.subspaces.orthogonalise import LossResult, StepsResult, loss_numbers, losses, steps
-from engine.subspaces.params import ProjectionsParams
-from engine.subspaces.projectors import ParallelResult, SubspaceResult, parallel_columns, parallel_numbers, subspace
-from engine.subspaces.reading import ModelFacts, ReadingResult, model_facts, random_kept, reading, reading_numbers
+from engine.subspaces.orthogonalise import STEP_COUNT, LossResult, StepsResult, loss_numbers, losses, steps, steps_sentence
+from engine.subspaces.params import METHODS, WEIGHTS, ProjectionsParams, canonical
+from engine.subspaces.projectors import ParallelResult, SubspaceResult, parallel_columns, parallel_numbers, projector_table, subspace
+from engine.subspaces.reading import (
+    ModelFacts,
+    RandomResult,
+    ReadingResult,
+    model_facts,
+    random_energy,
+    random_number,
+    reading,
+    reading_numbers,
+    twin_sentence,
+)
+
+SHOWN = (METHODS, STEP_COUNT, WEIGHTS, canonical, drag_checks, line_projector, projector_table, steps_sentence, training_sentence, twin_sentence)
+"""What only the page needs."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,7 @@ class ProjectionsResult:
     drag: DragResult
     subspace: SubspaceResult
     parallel: ParallelResult
+    random: RandomResult
     reading: ReadingResult
     angles: AnglesResult
     steps: StepsResult
@@ -39,6 +52,7 @@ PARTS = {
     "drag": drag,
     "subspace": subspace,
     "parallel": parallel_columns,
+    "random": random_energy,
     "reading": reading,
     "angles": angles,
     "steps": steps,
@@ -60,7 +74,7 @@ def table(result: ProjectionsResult) -> tuple[list[str], list[list]]:
     shown = {
         "drag": tuple(drag_numbers(result.drag).values()),
         "subspace": tuple(parallel_numbers(result.parallel, 8).values()),
-        "a real head": (*reading_numbers(result.reading).values(), *angle_numbers(result.angles)),
+        "a real head": (random_number(result.random), *reading_numbers(result.reading).values(), *angle_numbers(result.angles)),
         "orthogonalise": (*loss_numbers(result.losses, 8), *condition_numbers(result.aspects)),
         "least squares": (*fit_numbers(result.fit), *embedding_numbers(result.embeddings)),
     }
@@ -68,13 +82,3 @@ def table(result: ProjectionsResult) -> tuple[list[str], list[list]]:
         [tab, n.label, round(n.value, 4), "" if n.chance is None else round(n.chance, 4), n.unit.strip()] for tab, ns in shown.items() for n in ns
     ]
     return ["tab", "number", "value", "chance", "unit"], rows
-
-
-def guess_numbers(params: ProjectionsParams, drawn: DragResult, sweep: ParallelResult, read: ReadingResult) -> dict[str, Number]:
-    """Return the numbers that a guess may be about."""
-    return {
-        **drag_numbers(drawn),
-        **parallel_numbers(sweep, params.kappa),
-        **reading_numbers(read),
-        "random": random_kept(),
-    }

@@ -12,6 +12,8 @@ from plotly.io.json import to_json_plotly
 
 HERE = "#2f7fd6"
 WARM = "#d9742b"
+VIOLET = "#9a6bd1"
+GREEN = "#2f9e6e"
 CHANCE = "#8a8f98"
 CHANCE_FILL = "rgba(138, 143, 152, 0.25)"
 SEQUENTIAL = "Viridis"

@@ -106,6 +106,14 @@ def condition_numbers(aspects: AspectResult) -> tuple[Number, ...]:
     return (square, *named, Number("Orthonormal columns", aspects.orthogonal, None, 2))
 
 
+def training_sentence(result: TrainingResult) -> str:
+    """Return in words how the condition of each matrix went from the first to the last snapshot, medians over layers."""
+    start, end = (np.median(result.condition[i], axis=0) for i in (0, -1))
+    told = [f"{name} {a:.0f} to {b:.0f}" for name, a, b in zip(result.names, start, end, strict=True)]
+    chance = ", ".join(f"{name} {c:.0f}" for name, c in zip(result.names, result.chance_median, strict=True))
+    return f"Median condition over layers, first to last snapshot: {'; '.join(told)}. Gaussian matrices of those shapes: {chance}."
+
+
 def _condition(W: np.ndarray) -> float:
     sigma = torch.linalg.svdvals(torch.from_numpy(W))
     return float(sigma[0] / sigma[-1])

@@ -99,6 +99,21 @@ def drag_numbers(result: DragResult) -> dict[str, Number]:
     }
 
 
+def line_projector(result: DragResult) -> np.ndarray:
+    """Return P = a a^T / (a^T a), (n, n); the zero matrix for a = 0."""
+    unit = _unit(result.a)
+    return frozen(np.outer(unit, unit))
+
+
+def drag_checks(result: DragResult) -> list[tuple[str, float]]:
+    """Return what must be 0 but for rounding, in words, with its measured value."""
+    return [
+        ("cosine of the angle between residual and line", result.right_angle),
+        ("Pythagoras: | |v|² − |p|² − |r|² | / |v|²", result.pythagoras),
+        ("distance of the foot from exact fractions, over |v|", result.error),
+    ]
+
+
 def _unit(a: np.ndarray) -> np.ndarray:
     """Return a / |a|, or zeros for a = 0, without over- or underflow."""
     return a / np.abs(a).max() / hypot(*(a / np.abs(a).max())) if a.any() else np.zeros_like(a)

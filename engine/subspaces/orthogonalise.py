@@ -119,6 +119,8 @@ def givens(A: np.ndarray) -> Iterator[State]:
 
 
 METHOD_OF: dict[str, Method] = dict(zip(METHODS, (classical, modified, householder, givens), strict=True))
+STEP_COUNT = {"classical": 5, "modified": 6, "Householder": 3, "Givens": 6}
+"""How many steps each method takes on the small matrix."""
 
 
 def factors(method: str, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -153,6 +155,15 @@ def steps(params: ProjectionsParams, on_step: OnStep = silent) -> StepsResult:
     loss, residual = measure(A, Q, R)
     states = tuple(Step(said, frozen(Q), frozen(R)) for said, Q, R in found)
     return StepsResult(params.method, frozen(A), kappa, states, frozen(Q.T @ Q), loss, residual)
+
+
+def steps_sentence(result: StepsResult) -> str:
+    """Return in words what a method has lost at the end."""
+    angle = np.degrees(np.arccos(np.clip(result.gram[1, 2] / max(np.sqrt(result.gram[1, 1] * result.gram[2, 2]), 1e-300), -1, 1)))
+    return (
+        f"At the end |QᵀQ − I| = {result.loss:.1e} and |A − QR| / |A| = {result.residual:.1e}: Q and R multiply back to A whatever is lost. "
+        f"q2 and q3 stand at {angle:.6g}° where 90° are meant."
+    )
 
 
 def measure(A: np.ndarray, Q: np.ndarray, R: np.ndarray) -> tuple[float, float]:

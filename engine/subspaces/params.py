@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import InputError
-from engine.subspaces.typed import read_matrix
+from engine.subspaces.typed import read_matrix, write_matrix
 
 SPACES = {"2-D": 2, "3-D": 3}
 WEIGHTS = ("Q", "K", "V", "O", "down", "random")
@@ -76,3 +76,8 @@ def _check_numbers(name: str, values: tuple[float, ...], counts: tuple[int, int]
     wrong = next((value for value in values if not (math.isfinite(value) and abs(value) <= LARGEST)), None)
     if wrong is not None:
         raise InputError(f"{name} holds {wrong}; accepted are finite numbers up to {LARGEST:.0e} in size.")
+
+
+def canonical(text: str) -> str:
+    """Return the typed columns as a link holds them; raise InputError, a clause that follows their name, if they are none."""
+    return write_matrix(read_matrix(text, 3, COLUMNS))

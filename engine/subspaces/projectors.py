@@ -113,7 +113,7 @@ def subspace(params: ProjectionsParams, on_step: OnStep = silent) -> SubspaceRes
     basis, normals = U[:, :rank], U[:, rank:]
     independent = A if rank == A.shape[1] else A[:, [int(np.argmax(np.abs(A).max(0)))]][:, :rank]
     exact = exact_projector(independent) if rank else [[0] * 3 for _ in range(3)]
-    found = {"QR": _orthonormal(independent), "SVD": basis @ basis.T, "oblique": oblique(basis, normals, params.slant)}
+    found = {"QR": _orthonormal(independent), "SVD": basis @ basis.T, "oblique": oblique(*frame(A, rank), params.slant)}
     said = [] if rank == A.shape[1] else [_deficient(rank)]
     try:
         found = {"normal equations": by_normal_equations(A if rank == A.shape[1] else np.zeros_like(A)), **found}
@@ -124,13 +124,27 @@ def subspace(params: ProjectionsParams, on_step: OnStep = silent) -> SubspaceRes
     return SubspaceResult(frozen(A), frozen(v), rank, condition, *(frozen(x) for x in (basis, normals)), params.slant, checks, tuple(said))
 
 
-def oblique(basis: np.ndarray, normals: np.ndarray, slant: float) -> np.ndarray:
-    """Return P = Q Q^T + tan(slant) q_1 n^T: onto the same span Q (3, r), along a direction ``slant`` degrees off a normal n.
+def frame(A: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return an orthonormal basis (3, rank) of the columns' span, the first along the first column, and one normal (3,).
+
+    Of a plane the normal is the cross product, of a line it leans towards the coordinate where the line is least.
+    """
+    q = _unit(A[:, int(np.argmax(A.any(0)))])
+    if rank == 1:
+        return q[:, None], _unit(np.eye(3)[np.argmin(np.abs(q))] - q[np.argmin(np.abs(q))] * q)
+    if rank == 0:
+        return np.zeros((3, 0)), np.zeros(3)
+    normal = _unit(np.cross(q, _unit(A[:, 1])))
+    return np.column_stack([q, np.cross(normal, q)]), normal
+
+
+def oblique(basis: np.ndarray, normal: np.ndarray, slant: float) -> np.ndarray:
+    """Return P = Q Q^T + tan(slant) q_1 n^T: onto the span of Q (3, r), along a direction ``slant`` degrees off the normal n (3,).
 
     P^2 = P since n^T Q = 0; |P|_2 = 1 / cos(slant); not symmetric unless the slant is 0.
     """
     P = basis @ basis.T
-    return P + np.tan(np.radians(slant)) * np.outer(basis[:, 0], normals[:, 0]) if basis.shape[1] else P
+    return P + np.tan(np.radians(slant)) * np.outer(basis[:, 0], normal) if basis.shape[1] else P
 
 
 def check(name: str, P: np.ndarray, rank: int, exact: Rows, v: np.ndarray) -> ProjectorChecks:
@@ -150,6 +164,22 @@ def check(name: str, P: np.ndarray, rank: int, exact: Rows, v: np.ndarray) -> Pr
         foot=frozen(foot),
         distance=float(np.linalg.norm(v - foot)),
     )
+
+
+def projector_table(result: SubspaceResult) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: what makes a projector, measured, one column a formula."""
+    small = lambda name: [f"{getattr(check, name):.0e}" for check in result.checks]  # noqa: E731
+    rows = [
+        ["|P² − P|", *small("idempotence")],
+        ["|P − Pᵀ|", *small("symmetry")],
+        ["eigenvalues", *(", ".join(f"{value:.3f}" for value in np.abs(check.eigenvalues)) for check in result.checks)],
+        ["off 0 and 1 by", *small("eigenvalue_error")],
+        [f"|trace − {result.rank}|", *small("trace_error")],
+        ["longest stretch |P|", *(f"{check.norm:.3f}" for check in result.checks)],
+        ["off the exact orthogonal P", *small("error")],
+        ["distance from v to P v", *(f"{check.distance:.3f}" for check in result.checks)],
+    ]
+    return ["", *(check.name for check in result.checks)], rows
 
 
 @uses("matrix")
@@ -216,6 +246,11 @@ def _slope(condition: np.ndarray, errors: np.ndarray) -> float:
     x = np.log10(condition)
     seen = (x > SLOPE_FROM) & (x < SLOPE_TO) & (errors > 0)
     return float(np.polyfit(x[seen], np.log10(errors[seen]), 1)[0])
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    x = x / (np.abs(x).max() or 1.0)
+    return x / (np.linalg.norm(x) or 1.0)
 
 
 def _orthonormal(independent: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from engine.progress import OnStep, silent
 from engine.subspaces.params import ProjectionsParams
 
 TOKEN_LIMIT = 128
+WIDE, NARROW = 768, 64
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,15 @@ class ReadingResult:
     twin: Twin | None
 
 
+@dataclass(frozen=True)
+class RandomResult:
+    """``shares`` (draws,): |P x|^2 / |x|^2 of random vectors x of R^d, P onto a fixed subspace of r dimensions."""
+
+    d: int
+    r: int
+    shares: np.ndarray
+
+
 @uses("model")
 def model_facts(params: ProjectionsParams, on_step: OnStep = silent) -> ModelFacts:
     """Return which model it is, and its sizes, from its config and its files."""
@@ -125,10 +135,29 @@ def reading_numbers(result: ReadingResult) -> dict[str, Number]:
     return numbers
 
 
-def random_kept(d: int = 768, r: int = 64, draws: int = 2000, seed: int = 0) -> Number:
-    """Return the mean share of energy that random vectors of R^d keep in a fixed r-dimensional subspace, beside r / d."""
-    x = np.random.default_rng(seed).standard_normal((draws, d)) ** 2  # by rotation, any subspace is the first r coordinates
-    return Number(f"Energy kept from {d} to {r} dimensions", 100 * float((x[:, :r].sum(1) / x.sum(1)).mean()), 100 * r / d, 1, " %")
+def twin_sentence(result: ReadingResult) -> str:
+    """Return in words which two inputs the weight cannot tell apart, or why there are none."""
+    if result.twin is None:
+        return f"W has {result.rank} inputs and lets through all {result.rank} directions of them: no two inputs share an output."
+    twin = result.twin
+    unlike = f"{twin.difference_in:.0%} of the first one's length (cosine {twin.cosine:.2f})"
+    return (
+        f"The vector of the last token, '{twin.of}', and the same with the unread part of '{twin.borrowed}': they differ by {unlike}, "
+        f"and the outputs by {twin.difference_out:.0e}, which is rounding."
+    )
+
+
+@uses()
+def random_energy(params: ProjectionsParams, on_step: OnStep = silent) -> RandomResult:
+    """Return what 2000 seeded Gaussian vectors of R^768 keep in a fixed subspace of 64 dimensions: by rotation, the first 64 coordinates."""
+    squares = np.random.default_rng(0).standard_normal((2000, WIDE)) ** 2
+    return RandomResult(WIDE, NARROW, frozen(squares[:, :NARROW].sum(1) / squares.sum(1)))
+
+
+def random_number(result: RandomResult) -> Number:
+    """Return the mean share that a random vector keeps, beside r / d."""
+    label = f"Energy kept from {result.d} to {result.r} dimensions"
+    return Number(label, 100 * float(result.shares.mean()), 100 * result.r / result.d, 1, " %")
 
 
 def orthonormal(W: torch.Tensor) -> torch.Tensor:

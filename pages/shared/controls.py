@@ -5,9 +5,12 @@ three are pure: ``parse(write(v)) == v`` for every value that ``clamp`` leaves a
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import streamlit as st
+
+from engine.errors import InputError
 
 SHOWN = 40
 
@@ -193,6 +196,34 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Typed:
+    """A text of several lines, such as a matrix, that the engine reads: ``reader`` returns it as the link holds it, or raises InputError."""
+
+    label: str
+    reader: Callable[[str], str]
+    accepted: str
+
+    def parse(self, raw: str) -> str:
+        """Return the text as the link holds it; raise Unreadable, saying what it is instead, if it cannot be read."""
+        try:
+            return self.reader(raw)
+        except InputError as error:
+            raise Unreadable(str(error)) from error
+
+    def clamp(self, value: str) -> str:
+        """Return the text: what ``parse`` lets through is acceptable."""
+        return value
+
+    def write(self, value: str) -> str:
+        """Return the text: ``parse`` has brought it into the link's form."""
+        return value
+
+    def draw(self, key: str, value: str) -> str:
+        """Draw the field."""
+        return st.text_area(self.label, value, height=110, key=key, bind="query-params", help=f"Accepted: {self.accepted}.")
+
+
+@dataclass(frozen=True)
 class Named(_OneOf):
     """One of a list, or where ``free`` any other name of limited length, typed into the same field."""
 
@@ -214,7 +245,7 @@ class Named(_OneOf):
 
 @dataclass(frozen=True)
 class Numbers:
-    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas."""
+    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas, a multiple of ``group``."""
 
     label: str
     low: float
@@ -222,6 +253,7 @@ class Numbers:
     most: int
     fewest: int = 1
     digits: int = 3
+    group: int = 1
 
     by_hand = True
 
@@ -232,7 +264,8 @@ class Numbers:
             values = tuple(float(word) for word in words if len(word) <= 24)
         except ValueError:
             values = ()
-        if not self.fewest <= len(values) <= self.most or len(values) != len(words) or not all(map(math.isfinite, values)):
+        counted = self.fewest <= len(values) <= self.most and len(values) % self.group == 0 and len(values) == len(words)
+        if not counted or not all(map(math.isfinite, values)):
             raise Unreadable("is not a list of numbers")
         return values
 
@@ -244,6 +277,7 @@ class Numbers:
     def accepted(self) -> str:
         """How many numbers, and their range, in words."""
         count = f"{self.fewest} to {self.most}" if self.fewest < self.most else f"{self.most}"
+        count = count if self.group == 1 else f"in groups of {self.group}, {count}"
         return f"{count} numbers from {self.low:g} to {self.high:g} with commas between"
 
     def write(self, value: tuple[float, ...]) -> str:
@@ -251,7 +285,7 @@ class Numbers:
         return ",".join(f"{number:.12g}" for number in self.clamp(value))
 
 
-Control = Integer | Number | Choice | Switch | Text | Named | Numbers
+Control = Integer | Number | Choice | Switch | Text | Typed | Named | Numbers
 """A control with ``by_hand`` is drawn by a component of the page, and its value lives in the link alone."""
 
 

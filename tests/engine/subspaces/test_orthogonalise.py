@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from engine.subspaces.conditioning import aspect_conditions, gaussian_conditions, limiting_condition, training_conditions
-from engine.subspaces.orthogonalise import METHODS, conditioned, factors, laeuchli, losses, measure, steps
+from engine.subspaces.orthogonalise import METHODS, STEP_COUNT, conditioned, factors, laeuchli, losses, measure, steps
 from engine.subspaces.params import ProjectionsParams
 
 
@@ -54,6 +54,7 @@ def test_the_laws_of_lost_orthogonality():
 @pytest.mark.parametrize("method", METHODS)
 def test_steps_end_where_the_method_ends(method):
     result = steps(ProjectionsParams(method=method, kappa=8))
+    assert len(result.steps) == 1 + STEP_COUNT[method]
     last = result.steps[-1]
     Q, R = factors(method, result.A)
     assert (last.Q == Q).all()

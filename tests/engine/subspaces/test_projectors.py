@@ -58,7 +58,7 @@ def test_the_checks_hold_for_all_but_where_the_oblique_one_must_fail():
 
 def test_an_oblique_projector_without_slant_is_the_orthogonal_one():
     Q, N = np.split(np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0], [2], axis=1)
-    assert oblique(Q, N, 0) == pytest.approx(Q @ Q.T)
+    assert oblique(Q, N[:, 0], 0) == pytest.approx(Q @ Q.T)
 
 
 @pytest.mark.parametrize(

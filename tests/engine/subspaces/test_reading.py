@@ -8,7 +8,7 @@ from engine.errors import InputError
 from engine.models.loading import open_model, tokenize
 from engine.subspaces.angles import angle_numbers, angles, distance_from_projection, principal_angles
 from engine.subspaces.params import WEIGHTS, ProjectionsParams
-from engine.subspaces.reading import orthonormal, random_kept, reading, reading_numbers
+from engine.subspaces.reading import orthonormal, random_energy, random_number, reading, reading_numbers
 
 PROMPT = ProjectionsParams().prompt
 
@@ -67,7 +67,7 @@ def test_twins_look_different_and_are_the_same_to_the_weight(weight):
 def test_a_random_weight_keeps_what_chance_says():
     result = reading(ProjectionsParams(weight="random"))
     assert result.shares.mean() == pytest.approx(result.chance, abs=0.01)
-    kept = random_kept()
+    kept = random_number(random_energy(ProjectionsParams()))
     assert kept.value == pytest.approx(kept.chance, abs=0.1)
     assert kept.chance == pytest.approx(100 * 64 / 768)
 
