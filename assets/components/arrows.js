@@ -57,12 +57,12 @@ function node(name, attributes = {}, content) {
 
 // How a point of space lands on the screen: orthographic, seen from azimuth and elevation in degrees.
 function camera(state, width) {
-  const scale = Math.min(HEIGHT, width) / (state.n === 2 ? 6.6 : 8.4);
+  const scale = Math.min(HEIGHT, width) / (state.n === 2 ? 6.6 : 7.4);
   if (state.n === 2) return { scale, right: [1, 0], up: [0, 1], at: ([x, y]) => [width / 2 + scale * x, HEIGHT / 2 - scale * y] };
   const [az, el] = state.view.map((angle) => (angle * Math.PI) / 180);
   const right = [-Math.sin(az), Math.cos(az), 0];
   const up = [-Math.sin(el) * Math.cos(az), -Math.sin(el) * Math.sin(az), Math.cos(el)];
-  return { scale, right, up, at: (p) => [width / 2 + scale * dot(p, right), HEIGHT / 2 - scale * dot(p, up)] };
+  return { scale, right, up, at: (p) => [width / 2 + scale * dot(p, right), 0.58 * HEIGHT - scale * dot(p, up)] };
 }
 
 function painter(svg, view) {

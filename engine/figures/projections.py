@@ -43,13 +43,14 @@ def parallel(result: ParallelResult, kappa: int) -> go.Figure:
     x, dots = result.condition, {"markers": True, "hovertemplate": "condition %{x:.1e}<br>error %{y:.1e}<extra></extra>"}
     laws = 10.0 ** np.arange(0, 17)
     traces = [
-        line(laws, np.minimum(result.eps * laws**2, 1e3), CHANCE, "eps κ²"),
+        {**line(laws, np.minimum(result.eps * laws**2, 1e3), CHANCE, "eps κ²"), "line": {"color": CHANCE, "dash": "dash"}},
         line(laws, result.eps * laws, CHANCE, "eps κ"),
         line(x, np.maximum(result.normal, LEAST), WARM, "normal equations", **dots),
         line(x, np.maximum(result.qr, LEAST), HERE, "QR", **dots),
         {**line(x, np.maximum(result.svd, LEAST), VIOLET, "SVD", **dots), "line": {"color": VIOLET, "width": 2, "dash": "dash"}},
     ]
-    return _with_kappa(figure(400, "Error of P while two columns become parallel", _kappa(), _loss_axis("|P − exact|"), traces), kappa)
+    title = "Error of P while two columns become parallel"
+    return figure(400, title, _kappa(), _loss_axis("|P − exact|"), traces, shapes=_at(10.0**kappa, 1))
 
 
 def shares(result: ReadingResult) -> go.Figure:
@@ -58,6 +59,7 @@ def shares(result: ReadingResult) -> go.Figure:
     colours = [WARM if i == result.chosen else HERE for i in range(n)]
     bars = {
         "type": "bar",
+        "showlegend": False,
         "x": list(range(n)),
         "y": result.shares,
         "marker": {"color": colours},
@@ -66,19 +68,26 @@ def shares(result: ReadingResult) -> go.Figure:
     }
     x = {"title": result.grouped_by, "range": [-0.6, n - 0.4], "dtick": max(1, -(-n // 16)), "showgrid": False}
     y = {"title": "share of energy", "range": [0, 0.75], "tickformat": ".0%"}
-    return _beside(figure(330, f"Kept by {WEIGHT_NAMES[result.weight]}, mean over tokens", x, y, [bars]), result.chance)
+    return figure(330, f"Kept by {WEIGHT_NAMES[result.weight]}, mean over tokens", x, y, [bars, _chance(n, result.chance)])
 
 
 def by_token(result: ReadingResult) -> go.Figure:
     """Return the share of each token's energy that the chosen weight keeps, beside chance."""
     n = len(result.labels)
-    bars = {"type": "bar", "x": list(range(n)), "y": result.by_token, "marker": {"color": WARM}, "hovertemplate": "%{y:.1%}<extra></extra>"}
+    bars = {
+        "type": "bar",
+        "showlegend": False,
+        "x": list(range(n)),
+        "y": result.by_token,
+        "marker": {"color": WARM},
+        "hovertemplate": "%{y:.1%}<extra></extra>",
+    }
     every = max(1, n // 30)
     ticks = {"tickmode": "array", "tickvals": list(range(0, n, every)), "ticktext": [safe_label(label) for label in result.labels][::every]}
     x = {"title": "token", **ticks, "tickangle": -90, "tickfont": {"size": 12}, "showgrid": False}
     y = {"title": "share of energy", "range": [0, 0.75], "tickformat": ".0%"}
     title = f"Token by token, {result.grouped_by} {result.chosen}"
-    return _beside(figure(330, title, x, y, [bars], margin={**MARGIN, "b": 90}), result.chance)
+    return figure(330, title, x, y, [bars, _chance(n, result.chance)], margin={**MARGIN, "b": 90})
 
 
 def twins(result: ReadingResult) -> go.Figure:
@@ -103,9 +112,8 @@ def random_shares(result: RandomResult) -> go.Figure:
     """Return how the shares that random vectors keep are spread around r / d."""
     bars = {"type": "histogram", "x": result.shares, "xbins": {"start": 0, "end": 0.2, "size": 0.004}, "marker": {"color": HERE}}
     bars["hovertemplate"] = "%{x}: %{y} vectors<extra></extra>"
-    shapes = [{"type": "line", "x0": result.r / result.d, "x1": result.r / result.d, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": WARM}}]
     x, y = {"title": "share of energy kept", "range": [0, 0.2], "tickformat": ".0%"}, f"of {len(result.shares)} random vectors"
-    return figure(300, f"From {result.d} to {result.r} dimensions", x, y, [bars], shapes=shapes)
+    return figure(300, f"From {result.d} to {result.r} dimensions", x, y, [bars], shapes=_at(result.r / result.d))
 
 
 def principal_angles(result: AnglesResult) -> go.Figure:
@@ -181,23 +189,22 @@ def pca(result: EmbeddingResult) -> go.Figure:
         line(k, result.axes, VIOLET, "the first k coordinates", **hover),
         line(k, result.pca, HERE, "PCA, the least possible", **hover),
     ]
-    shapes = [{"type": "line", "x0": result.rank, "x1": result.rank, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": WARM, "width": 2}}]
     y = {"title": "energy lost", "range": [0, 1.03], "tickformat": ".0%"}
     title = f"{result.vocab_size} token embeddings of {safe_label(result.model)}"
-    return figure(360, title, {"title": "directions kept, k", "range": [0, result.d_model]}, y, traces, shapes=shapes)
+    return figure(360, title, {"title": "directions kept, k", "range": [0, result.d_model]}, y, traces, shapes=_at(result.rank))
 
 
 def _methods(result: LossResult, values: np.ndarray, title: str, axis: str, kappa: int) -> go.Figure:
     laws = 10.0 ** np.arange(0, 17)
     traces = [
-        line(laws, np.minimum(result.eps * laws**2, 1e3), CHANCE, "eps κ²"),
+        {**line(laws, np.minimum(result.eps * laws**2, 1e3), CHANCE, "eps κ²"), "line": {"color": CHANCE, "dash": "dash"}},
         line(laws, result.eps * laws, CHANCE, "eps κ"),
     ]
     for name, row in zip(result.methods, values, strict=True):
         trace = line(10.0**result.exponent, np.maximum(row, LEAST), METHOD_STYLE[name], name, markers=True)
         trace["hovertemplate"] = "condition %{x:.0e}<br>%{y:.1e}<extra>" + name + "</extra>"
         traces.append(trace)
-    return _with_kappa(figure(380, title, _kappa(), _loss_axis(axis), traces), kappa)
+    return figure(380, title, _kappa(), _loss_axis(axis), traces, shapes=_at(10.0**kappa, 1))
 
 
 def _kappa() -> dict:
@@ -208,22 +215,14 @@ def _loss_axis(title: str) -> dict:
     return {**POWERS, "title": title, "range": [-17.2, 1], "dtick": 4}
 
 
-def _with_kappa(fig: go.Figure, kappa: int) -> go.Figure:
-    """Return the figure with an upright line at the chosen condition number."""
-    mark = {"type": "line", "x0": 10.0**kappa, "x1": 10.0**kappa, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": WARM, "width": 1}}
-    return _marked(fig, [mark])
+def _at(x: float, width: float = 2) -> list[dict]:
+    """Return an upright line at x."""
+    return [{"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": WARM, "width": width}}]
 
 
-def _beside(fig: go.Figure, chance: float) -> go.Figure:
-    """Return the figure with chance as a dotted line across it, named at its end."""
-    mark = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": chance, "y1": chance, "line": {"color": CHANCE, "dash": "dot", "width": 3}}
-    text = {"text": f"chance {chance:.1%}", "xref": "paper", "x": 1, "y": chance, "xanchor": "right", "yanchor": "bottom", "showarrow": False}
-    return _marked(fig, [mark], [text])
-
-
-def _marked(fig: go.Figure, shapes: list[dict], annotations: list[dict] = ()) -> go.Figure:
-    whole = fig.to_dict()
-    return go.Figure({**whole, "layout": {**whole["layout"], "shapes": shapes, "annotations": list(annotations)}}, _validate=False)
+def _chance(n: int, chance: float) -> dict:
+    """Return chance as a dotted line across n bars."""
+    return line([-0.6, n - 0.4], [chance, chance], CHANCE, f"chance {chance:.1%}", hoverinfo="skip")
 
 
 def _map(result: AnglesResult, values: np.ndarray, title: str, high: float, name: str, chance: float) -> go.Figure:

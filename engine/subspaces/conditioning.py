@@ -19,8 +19,8 @@ from engine.subspaces.params import ProjectionsParams
 
 NARROW = 64
 ASPECTS = (1.0, 1.0625, 1.125, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
-DRAWS = 200
-SQUARE_DRAWS = 64
+DRAWS = 100
+SHAPE_DRAWS = 48
 BAND = (10, 50, 90)
 
 
@@ -62,8 +62,8 @@ class TrainingResult:
 def gaussian_conditions(m: int, n: int, draws: int, seed: int = 0) -> np.ndarray:
     """Return sigma_1 / sigma_min of ``draws`` Gaussian m x n matrices, (draws,), from their triangular factors alone."""
     long, short = max(m, n), min(m, n)
-    sigma = np.linalg.svd(gaussian_r_factor(np.random.default_rng(seed), long, short, draws), compute_uv=False)
-    return sigma[:, 0] / sigma[:, -1]
+    drawn = gaussian_r_factor(np.random.default_rng(seed), long, short, draws)
+    return np.array(parallel_map(_condition, drawn))
 
 
 def limiting_condition(aspect: float) -> float:
@@ -74,13 +74,13 @@ def limiting_condition(aspect: float) -> float:
 
 @uses()
 def aspect_conditions(params: ProjectionsParams, on_step: OnStep = silent) -> AspectResult:
-    """Return condition numbers of Gaussian matrices from square to 16 times as long as wide, 200 seeded draws each."""
+    """Return condition numbers of Gaussian matrices from square to 16 times as long as wide, 100 seeded draws each."""
     bands = []
     for done, aspect in enumerate(ASPECTS):
         on_step(done, len(ASPECTS), "Random matrices, from square to tall")
         bands.append(np.percentile(gaussian_conditions(round(aspect * NARROW), NARROW, DRAWS), BAND))
     rng = np.random.default_rng(0)
-    orthogonal = max(np.linalg.cond(np.linalg.qr(rng.standard_normal((4 * NARROW, NARROW)))[0]) for _ in range(5))
+    orthogonal = max(_condition(np.linalg.qr(rng.standard_normal((4 * NARROW, NARROW)))[0]) for _ in range(5))
     limits = np.array([limiting_condition(aspect) for aspect in ASPECTS])
     return AspectResult(NARROW, DRAWS, frozen(np.array(ASPECTS)), *(frozen(x) for x in np.array(bands).T), frozen(limits), float(orthogonal))
 
@@ -94,7 +94,8 @@ def training_conditions(params: ProjectionsParams, on_step: OnStep = silent) -> 
         steps.append(step)
         found.append(np.reshape(parallel_map(_condition, [W for layer in layers for W in layer]), (len(layers), -1)))
         shapes = tuple(W.shape for W in layers[0])
-    chance = np.array([np.percentile(gaussian_conditions(*shape, SQUARE_DRAWS), BAND) for shape in shapes]).T
+    bands = {shape: np.percentile(gaussian_conditions(*shape, SHAPE_DRAWS), BAND) for shape in set(shapes)}
+    chance = np.array([bands[shape] for shape in shapes]).T
     return TrainingResult(frozen(np.array(steps)), SNAPSHOT_WEIGHTS, shapes, frozen(np.array(found)), *(frozen(x) for x in chance))
 
 

@@ -5,7 +5,7 @@ proj_a(v) = a (a.v) / (a.a); the residual v - proj_a(v) is perpendicular to a. S
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import gamma, hypot, pi
+from math import gamma, hypot
 
 import numpy as np
 
@@ -68,8 +68,8 @@ def drag(params: ProjectionsParams, on_step: OnStep = silent) -> DragResult:
         right_angle=abs(float(unit @ r)) / size if size else 0.0,
         pythagoras=abs(1 - (hypot(*p) / size) ** 2 - (hypot(*r) / size) ** 2) if size else 0.0,
         error=_error(p, v, a) / size if size else 0.0,
-        chance_projection=size * mean_cosine(n),
-        chance_residual=size * mean_sine(n),
+        chance_projection=size * mean_length(1, n),
+        chance_residual=size * mean_length(n - 1, n),
         chance_kept=1 / n,
         said=_said(v, a, r),
         along=frozen(along),
@@ -77,14 +77,11 @@ def drag(params: ProjectionsParams, on_step: OnStep = silent) -> DragResult:
     )
 
 
-def mean_cosine(n: int) -> float:
-    """Return E |cos| of the angle between a fixed and a random direction of R^n: 2 / pi in the plane, 1/2 in space."""
-    return gamma(n / 2) / (pi**0.5 * gamma((n + 1) / 2))
-
-
-def mean_sine(n: int) -> float:
-    """Return E |sin| of the same angle: 2 / pi in the plane, pi / 4 in space."""
-    return gamma(n / 2) ** 2 / (gamma((n - 1) / 2) * gamma((n + 1) / 2))
+def mean_length(k: int, n: int) -> float:
+    """Return E |P u| over random unit vectors u of R^n, P onto a subspace of k dimensions: 2 / pi for 1 of 2, 1/2 for 1 of 3, pi/4 for 2 of 3."""
+    if k in (0, n):
+        return float(k == n)
+    return gamma((k + 1) / 2) * gamma(n / 2) / (gamma(k / 2) * gamma((n + 1) / 2))
 
 
 def drag_numbers(result: DragResult) -> dict[str, Number]:

@@ -10,6 +10,7 @@ import numpy as np
 from engine.models.weights import read_embeddings
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
+from engine.subspaces.drag import mean_length
 from engine.subspaces.params import ProjectionsParams
 
 RANDOM_DRAWS = 8
@@ -81,12 +82,12 @@ def fit(params: ProjectionsParams, on_step: OnStep = silent) -> FitResult:
 def fit_numbers(result: FitResult) -> tuple[Number, ...]:
     """Return the lengths of y, of its projection and of the residual, and the share of energy kept beside a random target's."""
     y, fitted, residual = (float(np.linalg.norm(v)) for v in (result.y, result.fitted, result.residual))
-    chance = result.chance_kept
+    n, rank = len(result.y), result.rank
     return (
         Number("Target y, its length", y, None, 3),
-        Number("Projection, the fit", fitted, y * chance**0.5, 3),
-        Number("Residual", residual, y * (1 - chance) ** 0.5, 3),
-        Number("Energy kept", 100 * result.kept, 100 * chance, 1, " %"),
+        Number("Projection, the fit", fitted, y * mean_length(rank, n), 3),
+        Number("Residual", residual, y * mean_length(n - rank, n), 3),
+        Number("Energy kept", 100 * result.kept, 100 * result.chance_kept, 1, " %"),
     )
 
 

@@ -33,7 +33,7 @@ class ProjectionsParams:
     v: tuple[float, ...] = (1.6, 2.2, 1.4)
     a: tuple[float, ...] = (2.4, 0.8, 0.6)
     view: tuple[float, ...] = (-50.0, 22.0)
-    matrix: str = "2,0;0.5,1.5;0,1"
+    matrix: str = "2,-0.4;0.4,2;0.3,0"
     slant: int = 35
     kappa: int = 8
     weight: str = "V"
@@ -43,7 +43,7 @@ class ProjectionsParams:
     method: str = "classical"
     step: int = 5
     points: tuple[float, ...] = (-1.8, -0.9, -1.2, 0.7, -0.6, 0.9, 0.0, 0.1, 0.5, -0.7, 1.1, -0.4, 1.7, 1.3)
-    degree: int = 3
+    degree: int = 2
     rank: int = 32
 
     def __post_init__(self):

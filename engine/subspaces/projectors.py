@@ -167,19 +167,20 @@ def check(name: str, P: np.ndarray, rank: int, exact: Rows, v: np.ndarray) -> Pr
 
 
 def projector_table(result: SubspaceResult) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: what makes a projector, measured, one column a formula."""
-    small = lambda name: [f"{getattr(check, name):.0e}" for check in result.checks]  # noqa: E731
+    """Return header and rows: what makes a projector, measured, one column a formula; that of the SVD is like that of QR."""
+    checks = [check for check in result.checks if check.name != "SVD"]
+    small = lambda name: [f"{value:.0e}" if (value := getattr(check, name)) else "0" for check in checks]  # noqa: E731
     rows = [
         ["|P² − P|", *small("idempotence")],
         ["|P − Pᵀ|", *small("symmetry")],
-        ["eigenvalues", *(", ".join(f"{value:.3f}" for value in np.abs(check.eigenvalues)) for check in result.checks)],
+        ["eigenvalues", *(", ".join(f"{abs(round(value, 3)):g}" for value in check.eigenvalues.tolist()) for check in checks)],
         ["off 0 and 1 by", *small("eigenvalue_error")],
         [f"|trace − {result.rank}|", *small("trace_error")],
-        ["longest stretch |P|", *(f"{check.norm:.3f}" for check in result.checks)],
-        ["off the exact orthogonal P", *small("error")],
-        ["distance from v to P v", *(f"{check.distance:.3f}" for check in result.checks)],
+        ["longest stretch |P|", *(f"{check.norm:.3f}" for check in checks)],
+        ["off the exact P", *small("error")],
+        ["|v − Pv|", *(f"{check.distance:.3f}" for check in checks)],
     ]
-    return ["", *(check.name for check in result.checks)], rows
+    return ["", *(check.name for check in checks)], rows
 
 
 @uses("matrix")

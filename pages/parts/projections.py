@@ -48,12 +48,13 @@ def subspace(panel: Panel, params, limits: dict) -> None:
     _arrows(panel, params, "plane", "matrix", {**hand, "engine": {"foot": best.foot.tolist(), "error": best.error}})
     for sentence in result.said:
         st.info(escaped(sentence))
-    for column, check in zip(st.columns(len(result.checks)), result.checks, strict=True):
-        with column:
-            st.markdown(f"**{check.name[:1].upper()}{check.name[1:]}**")
-            matrix("P", check.P)
+    shown = {"normal equations": r"A (A^\top A)^{-1} A^\top", "QR": r"Q\,Q^\top", "oblique": r"P_\text{oblique}"}
+    for column, (name, formula) in zip(st.columns([6, 5, 5]), shown.items(), strict=True):
+        if check := result.of(name):
+            with column:
+                matrix(formula, check.P)
     table(*engine.projector_table(result))
-    prose("All four are projectors: twice is once. Only a symmetric one drops the perpendicular; the oblique one lands farther from v.")
+    prose("All of them are projectors: twice is once. Only a symmetric one drops the perpendicular; the oblique one lands farther from v.")
     panel.draw("kappa")
     sweep = run(engine.parallel_columns, params)
     show(figures.parallel(sweep, params.kappa), key="parallel", label="Error of the projector against the condition number")
@@ -93,9 +94,11 @@ def orthogonalise(panel: Panel, params, limits: dict) -> None:
     result = run(engine.steps, params)
     step = result.steps[params.step]
     st.markdown(f"**Step {params.step} of {len(result.steps) - 1}.** {escaped(step.said)}")
-    for column, (name, M) in zip(st.columns(4), {"A": result.A, "Q": step.Q, "R": step.R, r"Q^\top Q": step.Q.T @ step.Q}.items(), strict=True):
+    left, right = st.columns(2)
+    for column, named in ((left, {"A": result.A, "R": step.R}), (right, {"Q": step.Q, r"Q^\top Q": step.Q.T @ step.Q})):
         with column:
-            matrix(name, M)
+            for name, M in named.items():
+                matrix(name, M)
     prose(engine.steps_sentence(result))
     lost = run(engine.losses, params)
     left, right = st.columns(2)
@@ -123,7 +126,7 @@ def least_squares(panel: Panel, params, limits: dict) -> None:
     known = panel.controls["points"].write(params.points)
     label = "Points and the polynomial of least squares; drag the points, or move them with the arrow keys"
     data = {"points": points, "degree": params.degree, "known": known, "engine": checked, "label": label}
-    by_hand("points", key="points_by_hand", data=data, height="content", on_release=panel.pick)
+    by_hand("fit_points", key="fit_points", data=data, height="content", on_release=panel.pick)
     for sentence in result.said:
         st.info(sentence)
     numbers(engine.fit_numbers(result))

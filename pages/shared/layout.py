@@ -103,9 +103,9 @@ def escaped(text: str) -> str:
 
 
 def matrix(name: str, M) -> None:
-    """Write a small matrix with its name, three digits an entry."""
+    """Write a small matrix with its name, three decimals an entry, or two digits of a tiny one."""
     rows = r" \\ ".join(" & ".join(_tex(float(entry)) for entry in row) for row in M)
-    st.latex(rf"{name} = \begin{{pmatrix}} {rows} \end{{pmatrix}}")
+    st.latex(rf"\small {name} = \begin{{pmatrix}} {rows} \end{{pmatrix}}")
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
@@ -116,7 +116,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 
 def _tex(x: float) -> str:
-    number, _, exponent = f"{x:.3g}".partition("e")
+    number, _, exponent = (f"{x:.1e}" if 0 < abs(x) < 1e-3 else f"{x:.3f}" if x != round(x) else f"{x:.0f}").partition("e")
     return rf"{number}\!\cdot\!10^{{{int(exponent)}}}" if exponent else number
 
 

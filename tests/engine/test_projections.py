@@ -14,7 +14,7 @@ from engine import projections
 from engine.cli import main
 from engine.errors import InputError
 from engine.params import restrict
-from engine.subspaces.drag import drag, drag_numbers, mean_cosine, mean_sine
+from engine.subspaces.drag import drag, drag_numbers, mean_length
 from engine.subspaces.params import ProjectionsParams
 
 FINITE = st.floats(-1e100, 1e100, allow_subnormal=True)
@@ -53,8 +53,9 @@ def test_chance_is_what_random_directions_give(space):
     n = 2 if space == "2-D" else 3
     directions = np.random.default_rng(0).standard_normal((200_000, n))
     cosines = np.abs(directions[:, 0]) / np.linalg.norm(directions, axis=1)
-    assert mean_cosine(n) == pytest.approx(cosines.mean(), abs=3e-3)
-    assert mean_sine(n) == pytest.approx(np.sqrt(1 - cosines**2).mean(), abs=3e-3)
+    assert mean_length(1, n) == pytest.approx(cosines.mean(), abs=3e-3)
+    assert mean_length(n - 1, n) == pytest.approx(np.sqrt(1 - cosines**2).mean(), abs=3e-3)
+    assert (mean_length(0, n), mean_length(n, n)) == (0, 1)
     assert drag(ProjectionsParams(space=space)).chance_kept == pytest.approx((cosines**2).mean(), abs=3e-3)
 
 

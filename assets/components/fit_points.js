@@ -151,7 +151,7 @@ function adopt(host, data) {
 export default function ({ parentElement, data, setTriggerValue }) {
   let host = hosts.get(parentElement);
   if (!host) {
-    const root = parentElement.querySelector(".points");
+    const root = parentElement.querySelector(".fit_points");
     root.innerHTML = `<svg class="scene" role="group"></svg><div class="reads"><svg class="triangle" aria-hidden="true"></svg><p class="sum"></p><p class="engine"></p></div>`;
     const find = (kind) => root.querySelector(kind);
     host = { svg: find(".scene"), triangle: find(".triangle"), sum: find(".sum"), engine: find(".engine") };
