@@ -21,11 +21,11 @@ from pages.shared.panel import Panel  # noqa: E402
 PANEL = Panel(
     engine.ProjectionsParams,
     tabs=("Drag", "Subspace", "A real head", "Orthogonalise", "Least squares", "Guess"),
+    view={"angles": (Numbers("Seen from", -180, 180, 2, fewest=2, digits=1), (-50.0, 22.0))},
     model=models.control(),
     space=Choice("Drag the tips of v and a", {"2-D": "", "3-D": ""}),
     v=Numbers("v", -3, 3, 3, fewest=2),
     a=Numbers("a", -3, 3, 3, fewest=2),
-    view=Numbers("View", -180, 180, 2, fewest=2, digits=1),
     matrix=Typed("Columns of A, typed or pasted", engine.canonical, "3 rows of 1 or 2 numbers"),
     slant=Integer("Slant of the oblique projection, degrees", 0, 80, 5),
     kappa=Integer("Condition number κ, power of ten", 0, 16),
@@ -76,7 +76,7 @@ def explore() -> None:
 def ask(panel: Panel, params, limits: dict) -> None:
     """Ask every guess of the lab."""
     for asked in lab.guesses:
-        guess(asked, panel, parts.guess_numbers, parts.picture_of(asked.id))
+        guess(asked, panel, parts.guess_number, parts.guess_picture)
 
 
 explore()

@@ -225,7 +225,7 @@ function release(host) {
   const { state } = host;
   for (const tip of [state.v, ...state.columns]) rounded(tip).forEach((x, i) => { tip[i] = x; });
   state.view = state.view.map((angle) => Math.round(angle * 10) / 10);
-  const values = { v: state.v.join(","), view: state.view.join(",") };
+  const values = { v: state.v.join(","), angles: state.view.join(",") };
   if (host.data.mode === "line") values.a = state.columns[0].join(",");
   else values.matrix = [0, 1, 2].map((row) => state.columns.map((column) => column[row]).join(",")).join(";");
   const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== host.known[name]));

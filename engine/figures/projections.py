@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from engine.figures.theme import CHANCE, GREEN, HERE, MARGIN, SEQUENTIAL, VIOLET, WARM, band, figure, line, safe_label
+from engine.figures.theme import CHANCE, HERE, MARGIN, PALETTE, SEQUENTIAL, WARM, band, figure, line, safe_label
 from engine.projections import (
     AnglesResult,
     AspectResult,
@@ -16,6 +16,7 @@ from engine.projections import (
     TrainingResult,
 )
 
+GREEN, VIOLET = PALETTE[2:4]
 LEAST = 1e-17
 POWERS = {"type": "log", "exponentformat": "power"}
 METHOD_STYLE = {"classical": WARM, "modified": VIOLET, "Householder": HERE, "Givens": GREEN}

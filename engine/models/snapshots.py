@@ -1,23 +1,51 @@
-"""Fable on its way: the attention weights that were kept while it was trained."""
+"""Snapshots of a model along its training: attention weights at some steps, and what was recorded when they were taken.
 
+They lie beside the model's own folder, in one called ``<folder>-snapshots``: ``snapshots.json`` and one safetensors file a
+step. They hold no embeddings and no MLPs, so no forward pass can be run on them.
+"""
+
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
-from safetensors import safe_open
-
-from engine.models.catalog import ASSETS
-
-FOLDER = ASSETS / "models" / "fable-snapshots"
-SNAPSHOT_WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
+from engine.errors import ModelError
+from engine.models.catalog import find
+from engine.models.families import FAMILIES
+from engine.models.files import open_file, read_json
+from engine.models.weights import LayerHeads, check_finite, layer_heads, model_shape
 
 
-def read_snapshots() -> Iterator[tuple[int, int, list[list[np.ndarray]]]]:
-    """Yield (step, number of snapshots, weights by layer) in order; each layer W_Q, W_K, W_V, W_O of all heads, float64, (out, in)."""
-    files = sorted(FOLDER.glob("step-*.safetensors"))
-    for file in files:
-        with safe_open(file, "np") as stored:
-            names = [name for name in stored.keys() if name.startswith("model.layers.")]  # noqa: SIM118
-            numbers = sorted({int(name.split(".")[2]) for name in names})
-            get = lambda layer, w, of=stored: of.get_tensor(f"model.layers.{layer}.self_attn.{w}_proj.weight").astype(float)  # noqa: E731
-            layers = [[get(layer, w) for w in "qkvo"] for layer in numbers]
-        yield int(file.stem.split("-")[1]), len(files), layers
+def snapshot_records(model: str) -> list[dict]:
+    """Return the records of a model's snapshots in the order of their steps; raise ModelError if it has none."""
+    path = _folder(model) / "snapshots.json"
+    try:
+        return sorted(json.loads(path.read_text(encoding="utf-8")), key=lambda record: record["step"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{path.name} of {path.parent.name} cannot be read: {str(error)[:120].rstrip('.')}.") from error
+
+
+def read_snapshot(model: str, step: int) -> Iterator[LayerHeads]:
+    """Yield the heads of every layer as they were at a step, in order; nothing of it is kept."""
+    shape = model_shape(model)
+    path = _folder(model) / f"step-{step:06d}.safetensors"
+    if not path.is_file():
+        raise ModelError(f"{model} has no snapshot of step {step}.")
+    with open_file(path, FAMILIES[shape.family].prefix) as get:
+        for layer in range(shape.n_layers):
+            heads = layer_heads(shape, get, layer)
+            check_finite(heads, layer)
+            yield heads
+
+
+def training_day(model: str) -> str:
+    """Return the day on which the training was recorded, as year-month-day, or "" where it is not known."""
+    path = _folder(model).parent / _folder(model).name.removesuffix("-snapshots") / "training.json"
+    return str(read_json(path).get("recorded", "")) if path.is_file() else ""
+
+
+def _folder(model: str) -> Path:
+    place = find(model)
+    folder = place.parent / f"{place.name}-snapshots" if isinstance(place, Path) else None
+    if folder is None or not folder.is_dir():
+        raise ModelError(f"{model[:80]} comes without snapshots of its training; fable has them.")
+    return folder

@@ -12,11 +12,14 @@ import torch
 
 from engine.device import parallel_map
 from engine.linalg import gaussian_r_factor
-from engine.models.snapshots import SNAPSHOT_WEIGHTS, read_snapshots
+from engine.models.snapshots import read_snapshot, snapshot_records
+from engine.models.weights import LayerHeads
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 from engine.subspaces.params import ProjectionsParams
 
+MODEL = "fable"
+NAMES = ("W_Q", "W_K", "W_V", "W_O")
 NARROW = 64
 ASPECTS = (1.0, 1.0625, 1.125, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 DRAWS = 100
@@ -88,15 +91,21 @@ def aspect_conditions(params: ProjectionsParams, on_step: OnStep = silent) -> As
 @uses()
 def training_conditions(params: ProjectionsParams, on_step: OnStep = silent) -> TrainingResult:
     """Return the condition numbers of every layer's W_Q, W_K, W_V, W_O along Fable's snapshots."""
-    steps, found, shapes = [], [], ()
-    for step, total, layers in read_snapshots():
-        on_step(len(steps), total, "Snapshot by snapshot")
-        steps.append(step)
+    steps, found = [record["step"] for record in snapshot_records(MODEL)], []
+    for done, step in enumerate(steps):
+        on_step(done, len(steps), "Snapshot by snapshot")
+        layers = [whole_weights(heads) for heads in read_snapshot(MODEL, step)]
         found.append(np.reshape(parallel_map(_condition, [W for layer in layers for W in layer]), (len(layers), -1)))
-        shapes = tuple(W.shape for W in layers[0])
+    shapes = tuple(W.shape for W in layers[0])
     bands = {shape: np.percentile(gaussian_conditions(*shape, SHAPE_DRAWS), BAND) for shape in set(shapes)}
     chance = np.array([bands[shape] for shape in shapes]).T
-    return TrainingResult(frozen(np.array(steps)), SNAPSHOT_WEIGHTS, shapes, frozen(np.array(found)), *(frozen(x) for x in chance))
+    return TrainingResult(frozen(np.array(steps)), NAMES, shapes, frozen(np.array(found)), *(frozen(x) for x in chance))
+
+
+def whole_weights(heads: LayerHeads) -> list[np.ndarray]:
+    """Return W_Q, W_K, W_V, W_O of all heads of a layer together, (out, in), in float64."""
+    W_Q, W_K, W_V = (W.double().flatten(0, 1).numpy() for W in (heads.W_Q, heads.W_K, heads.W_V))
+    return [W_Q, W_K, W_V, heads.W_O.double().transpose(0, 1).flatten(1).numpy()]
 
 
 def condition_numbers(aspects: AspectResult) -> tuple[Number, ...]:

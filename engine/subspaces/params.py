@@ -21,7 +21,7 @@ POINTS = (2, 12)
 class ProjectionsParams:
     """A vector ``v`` and the direction ``a`` of a line, in ``space`` 2-D (their first two numbers) or 3-D.
 
-    ``view``: the angles, in degrees, from which 3-D is seen. ``matrix``: 3 rows of 1 or 2 numbers, the columns span a line or
+    ``matrix``: 3 rows of 1 or 2 numbers, the columns span a line or
     a plane of R^3; ``slant``: degrees between the oblique projection and the perpendicular. ``kappa``: the base-10 logarithm of
     a condition number. ``weight``: Q, K, V, O of the chosen head, down (the layer's W_down), or random. ``method``: classical
     or modified Gram-Schmidt, Householder, Givens, shown after ``step`` steps. ``points``: x1, y1, x2, y2, ...; ``degree`` of the
@@ -32,7 +32,6 @@ class ProjectionsParams:
     space: str = "2-D"
     v: tuple[float, ...] = (1.6, 2.2, 1.4)
     a: tuple[float, ...] = (2.4, 0.8, 0.6)
-    view: tuple[float, ...] = (-50.0, 22.0)
     matrix: str = "2,-0.4;0.4,2;0.3,0"
     slant: int = 35
     kappa: int = 8
@@ -50,7 +49,7 @@ class ProjectionsParams:
         for name, accepted in (("space", SPACES), ("weight", WEIGHTS), ("method", METHODS)):
             if getattr(self, name) not in accepted:
                 raise InputError(f"The {name} is {str(getattr(self, name))[:40]!r}; accepted are {', '.join(accepted)}.")
-        for name, counts in (("v", (2, 3)), ("a", (2, 3)), ("view", (2, 2)), ("points", (2 * POINTS[0], 2 * POINTS[1]))):
+        for name, counts in (("v", (2, 3)), ("a", (2, 3)), ("points", (2 * POINTS[0], 2 * POINTS[1]))):
             _check_numbers(name, getattr(self, name), counts)
         if len(self.points) % 2:
             raise InputError(f"The points are {len(self.points)} numbers; each point has an x and a y.")

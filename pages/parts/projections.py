@@ -1,7 +1,5 @@
 """The tabs of the projections page: each draws its controls, its pictures and its numbers."""
 
-from collections.abc import Callable
-
 import streamlit as st
 
 import engine.projections as engine
@@ -137,39 +135,35 @@ def least_squares(panel: Panel, params, limits: dict) -> None:
     numbers(engine.embedding_numbers(found))
 
 
-def guess_numbers(params) -> dict[str, Number]:
-    """Return the numbers that a guess may be about."""
-    return {
-        **engine.drag_numbers(run(engine.drag, params)),
-        **engine.parallel_numbers(run(engine.parallel_columns, params), params.kappa),
-        **engine.reading_numbers(run(engine.reading, params)),
-        "random": engine.random_number(run(engine.random_energy, params)),
-    }
+def guess_number(params, name: str) -> Number:
+    """Return the number that a guess is about."""
+    if name in ("normal", "qr"):
+        return engine.parallel_numbers(run(engine.parallel_columns, params), params.kappa)[name]
+    if name == "read":
+        return engine.reading_numbers(run(engine.reading, params))[name]
+    if name == "random":
+        return engine.random_number(run(engine.random_energy, params))
+    return engine.drag_numbers(run(engine.drag, params))[name]
 
 
-def picture_of(guess: str) -> Callable[[object, str], None]:
-    """Return what draws the picture of a guess, from its parameters and a key."""
-
-    def picture(params, key: str) -> None:
-        if guess == "double":
-            show(figures.doubling(run(engine.drag, params)), key=key, label="Distance from v along a and along 2a")
-        elif guess == "random":
-            show(figures.random_shares(run(engine.random_energy, params)), key=key, label="Energy that random vectors keep")
-        elif guess == "real":
-            show(figures.shares(run(engine.reading, params)), key=key, label="Share of energy that each head keeps")
-        else:
-            show(figures.parallel(run(engine.parallel_columns, params), params.kappa), key=key, label="Error against the condition number")
-
-    return picture
+def guess_picture(params, name: str, key: str) -> None:
+    """Draw what a guess was about."""
+    if name == "normal":
+        show(figures.parallel(run(engine.parallel_columns, params), params.kappa), key=key, label="Error against the condition number")
+    elif name == "read":
+        show(figures.shares(run(engine.reading, params)), key=key, label="Share of energy that each head keeps")
+    elif name == "random":
+        show(figures.random_shares(run(engine.random_energy, params)), key=key, label="Energy that random vectors keep")
+    else:
+        show(figures.doubling(run(engine.drag, params)), key=key, label="Distance from v along a and along 2a")
 
 
 def _arrows(panel: Panel, params, mode: str, moved: str, hand: dict) -> None:
-    """Draw vectors that follow the hand; v, the view and ``moved`` go to the link when it lets go."""
-    known = {name: panel.controls[name].write(getattr(params, name)) for name in ("v", "view", moved)}
+    """Draw vectors that follow the hand; v, the angles of view and ``moved`` go to the link when it lets go."""
+    angles = panel.view()["angles"]
+    known = {name: panel.controls[name].write(value) for name, value in {"v": params.v, moved: getattr(params, moved), "angles": angles}.items()}
     label = "v, its projection and the residual; drag the tips, or move them with the arrow keys"
-    by_hand(
-        "arrows", key=mode, data={"mode": mode, "view": params.view, "known": known, "label": label, **hand}, height="content", on_release=panel.pick
-    )
+    by_hand("arrows", key=mode, data={"mode": mode, "view": angles, "known": known, "label": label, **hand}, height="content", on_release=panel.pick)
 
 
 def _three(values: tuple[float, ...]) -> list[float]:

@@ -129,7 +129,7 @@ def test_the_contract_for_scripts(capsys):
 
 
 def test_only_what_is_used_can_influence_a_result():
-    moved = ProjectionsParams(v=(1.0, 1.0), a=(2.0, 1.0), layer=1, head=3, degree=1, kappa=3, view=(1.0, 1.0))
+    moved = ProjectionsParams(v=(1.0, 1.0), a=(2.0, 1.0), layer=1, head=3, degree=1, kappa=3)
     assert restrict(projections.drag, moved) == ProjectionsParams(v=(1.0, 1.0), a=(2.0, 1.0))
     assert restrict(projections.losses, moved) == ProjectionsParams()
     assert restrict(projections.fit, moved) == ProjectionsParams(degree=1)
