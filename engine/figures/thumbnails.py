@@ -5,13 +5,15 @@
 writes them again; a test compares the shipped files with what the engine gives now.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from engine.figures.theme import SEQUENTIAL
+from engine.figures.theme import CHANCE, HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
+from engine.projections import ProjectionsParams, drag
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
 
 CELL, GAP = 60, 6
@@ -42,13 +44,25 @@ def _styled(body: str) -> str:
     return body.replace("<polyline ", '<polyline stroke="#fff" stroke-width="2" stroke-opacity="0.85" ')
 
 
-THUMBNAILS = {"home": heads, "spectra": heads}
+def feet(params: ProjectionsParams, lines: int = 16) -> str:
+    """Return an SVG of one vector dropped onto lines through the origin: all feet lie on the circle over it."""
+    at = lambda p: f"{60 + 62 * p[0]:.1f},{230 - 62 * p[1]:.1f}"  # noqa: E731
+    results = [drag(replace(params, a=(float(np.cos(t)), float(np.sin(t))))) for t in np.pi * np.arange(lines) / lines]
+    rays = [f'<polyline stroke="{HERE}" stroke-opacity="0.4" points="{at(-4 * r.a)} {at(6 * r.a)}"/>' for r in results]
+    drops = [f'<polyline stroke="{CHANCE}" stroke-dasharray="5 5" points="{at(r.v)} {at(r.projection)}"/>' for r in results]
+    dots = [f'<circle cx="{x}" cy="{y}" r="6" fill="{WARM}"/>' for x, y in (at(r.projection).split(",") for r in results)]
+    arrow = f'<polyline stroke="currentColor" stroke-width="5" points="{at((0, 0))} {at(results[0].v)}"/>'
+    body = "\n".join([*rays, *drops, *dots, arrow])
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 300" fill="none" stroke-width="2">\n{body}\n</svg>\n'
+
+
+THUMBNAILS = ("home", "projections", "spectra")
 
 
 def drawn() -> dict[str, str]:
-    """Return every thumbnail by name, from Fable."""
-    result = head_spectra(SpectraParams())
-    return {name: draw(result) for name, draw in THUMBNAILS.items()}
+    """Return every thumbnail by name, from Fable and from one vector."""
+    spectra = heads(head_spectra(SpectraParams()))
+    return {"home": spectra, "projections": feet(ProjectionsParams(v=(2.4, 2.2))), "spectra": spectra}
 
 
 def main(folder: Path = FOLDER) -> None:
