@@ -297,9 +297,14 @@ const shown = (column) => { const most = Math.max(...column.map(Math.abs)); retu
 
 function adopt(host, data) {
   const key = JSON.stringify([data.n, data.v, data.columns, data.view, data.slant]);
-  const news = key !== host.key;
   host.data = data;
-  if (!news || host.grip || (host.sent && performance.now() - host.sent < 1500 && !same(host, data))) return;
+  if (key === host.key || host.grip) return;
+  const wait = host.sent ? host.sent + 1500 - performance.now() : 0;
+  if (wait > 0 && !same(host, data)) { // what the server said before it heard of the last move
+    clearTimeout(host.later);
+    host.later = setTimeout(() => { adopt(host, host.data); redraw(host); }, wait);
+    return;
+  }
   host.key = key;
   host.known = { ...data.known };
   host.state = { n: data.n, v: [...data.v], columns: data.columns.map(shown), view: [...data.view], slant: data.slant };
@@ -326,6 +331,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   return () => {
     cancelAnimationFrame(host.frame);
     clearTimeout(host.resting);
+    clearTimeout(host.later);
     host.size.disconnect();
     hosts.delete(parentElement);
   };

@@ -144,7 +144,13 @@ function adopt(host, data) {
   const key = JSON.stringify([data.points, data.degree]);
   host.data = data;
   if (host.state) host.state.degree = data.degree;
-  if (key === host.key || host.grip || (host.sent && performance.now() - host.sent < 1500 && data.known !== host.known)) return;
+  if (key === host.key || host.grip) return;
+  const wait = host.sent ? host.sent + 1500 - performance.now() : 0;
+  if (wait > 0 && data.known !== host.known) { // what the server said before it heard of the last move
+    clearTimeout(host.later);
+    host.later = setTimeout(() => { adopt(host, host.data); redraw(host); }, wait);
+    return;
+  }
   Object.assign(host, { key, known: data.known, state: { points: data.points.map((p) => [...p]), degree: data.degree } });
 }
 
@@ -167,6 +173,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   return () => {
     cancelAnimationFrame(host.frame);
     clearTimeout(host.resting);
+    clearTimeout(host.later);
     host.size.disconnect();
     hosts.delete(parentElement);
   };

@@ -69,7 +69,9 @@ def shares(result: ReadingResult) -> go.Figure:
     }
     x = {"title": result.grouped_by, "range": [-0.6, n - 0.4], "dtick": max(1, -(-n // 16)), "showgrid": False}
     y = {"title": "share of energy", "range": [0, 0.75], "tickformat": ".0%"}
-    return figure(330, f"Kept by {WEIGHT_NAMES[result.weight]}, mean over tokens", x, y, [bars, _chance(n, result.chance)])
+    name = WEIGHT_NAMES[result.weight]
+    title = f"Inside what {name} can write, mean over tokens" if result.weight == "O" else f"Kept by {name}, mean over tokens"
+    return figure(330, title, x, y, [bars, _chance(n, result.chance)])
 
 
 def by_token(result: ReadingResult) -> go.Figure:
@@ -99,7 +101,7 @@ def twins(result: ReadingResult) -> go.Figure:
     traces = []
     for xaxis, yaxis, pair in panels:
         for name, values, colour in zip(("x", "its twin"), pair, colours.values(), strict=True):
-            style = {"color": colour, "width": 3 if name == "x" else 1.6}
+            style = {"color": colour, "width": 3 if name == "x" else 1.6, "dash": "solid" if xaxis == "x" or name == "x" else "dash"}
             trace = {"type": "scatter", "mode": "lines", "y": values, "line": style, "name": name, "xaxis": xaxis, "yaxis": yaxis}
             traces.append({**trace, "showlegend": xaxis == "x", "hovertemplate": "entry %{x}<br>%{y:.3g}<extra></extra>"})
     below = {"anchor": "y2", "title": {"text": "entry of the output"}, "range": [-1, len(twin.output)], "zeroline": False}

@@ -128,7 +128,7 @@ def least_squares(panel: Panel, params, limits: dict) -> None:
     for sentence in result.said:
         st.info(sentence)
     numbers(engine.fit_numbers(result))
-    prose("Least squares looks for no line: it drops a perpendicular from y, one number per point, onto what the columns 1, x, x², … can reach.")
+    prose("Fitting a curve is dropping a perpendicular: from y, one number per point, onto what the columns 1, x, x², … can reach.")
     panel.draw("rank", **limits)
     found = run(engine.embeddings, params)
     show(figures.pca(found), key="pca", label="Energy of the token embeddings lost against directions kept")
