@@ -18,12 +18,13 @@ from pages.shared.guess import guess  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 
+KEYS = "Arrow keys move a tip by 0.1, with Shift by 0.01; in 3-D, Page Up and Page Down lift and lower it, and the background turns the view."
 PANEL = Panel(
     engine.ProjectionsParams,
     tabs=("Drag", "Subspace", "A real head", "Orthogonalise", "Least squares", "Guess"),
     view={"angles": (Numbers("Seen from", -180, 180, 2, fewest=2, digits=1), (-50.0, 22.0))},
     model=models.control(),
-    space=Choice("Drag the tips of v and a", {"2-D": "", "3-D": ""}),
+    space=Choice("Drag the tips of v and a", {"2-D": "", "3-D": ""}, help=KEYS),
     v=Numbers("v", -3, 3, 3, fewest=2),
     a=Numbers("a", -3, 3, 3, fewest=2),
     matrix=Typed("Columns of A, typed or pasted", engine.canonical, "3 rows of 1 or 2 numbers"),

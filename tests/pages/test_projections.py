@@ -62,10 +62,11 @@ def test_what_spans_nothing_is_explained(query):
 
 
 def test_vectors_that_are_too_long_or_not_finite_are_said():
-    app = open_page("projections", v="nan,1", a="1e9,0", points="1,2,3,4,5")
+    app = open_page("projections", v="nan,1", a="1e9,0", points="1,2,3,4,5", angles="400,x")
     (warning,) = app.warning
     text = warning.value.replace("\\", "")
     assert "v: 'nan,1' is not a list of numbers" in text
+    assert "Seen from: '400,x' is not a list of numbers" in text
     assert "a: '1e9,0' is outside 2 to 3 numbers from -3 to 3" in text
     assert "Points: '1,2,3,4,5' is not a list of numbers (accepted: in groups of 2, 4 to 24 numbers" in text
 
