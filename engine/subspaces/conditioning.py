@@ -23,7 +23,7 @@ NAMES = ("W_Q", "W_K", "W_V", "W_O")
 NARROW = 64
 ASPECTS = (1.0, 1.0625, 1.125, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 DRAWS = 100
-SHAPE_DRAWS = 48
+SHAPE_DRAWS = 24
 BAND = (10, 50, 90)
 
 
