@@ -46,14 +46,14 @@ def _styled(body: str) -> str:
 
 def feet(params: ProjectionsParams, lines: int = 16) -> str:
     """Return an SVG of one vector dropped onto lines through the origin: all feet lie on the circle over it."""
-    at = lambda p: f"{60 + 62 * p[0]:.1f},{230 - 62 * p[1]:.1f}"  # noqa: E731
+    at = lambda p: f"{200 + 60 * p[0]:.1f},{210 - 60 * p[1]:.1f}"  # noqa: E731
     results = [drag(replace(params, a=(float(np.cos(t)), float(np.sin(t))))) for t in np.pi * np.arange(lines) / lines]
-    rays = [f'<polyline stroke="{HERE}" stroke-opacity="0.4" points="{at(-4 * r.a)} {at(6 * r.a)}"/>' for r in results]
+    rays = [f'<polyline stroke="{HERE}" stroke-opacity="0.4" points="{at(-6 * r.a)} {at(6 * r.a)}"/>' for r in results]
     drops = [f'<polyline stroke="{CHANCE}" stroke-dasharray="5 5" points="{at(r.v)} {at(r.projection)}"/>' for r in results]
     dots = [f'<circle cx="{x}" cy="{y}" r="6" fill="{WARM}"/>' for x, y in (at(r.projection).split(",") for r in results)]
     arrow = f'<polyline stroke="currentColor" stroke-width="5" points="{at((0, 0))} {at(results[0].v)}"/>'
     body = "\n".join([*rays, *drops, *dots, arrow])
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 300" fill="none" stroke-width="2">\n{body}\n</svg>\n'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 534 267" fill="none" stroke-width="2">\n{body}\n</svg>\n'
 
 
 THUMBNAILS = ("home", "projections", "spectra")

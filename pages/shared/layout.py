@@ -109,7 +109,7 @@ def escaped(text: str) -> str:
 def matrix(name: str, M) -> None:
     """Write a small matrix with its name, three decimals an entry, or two digits of a tiny one."""
     rows = r" \\ ".join(" & ".join(_tex(float(entry)) for entry in row) for row in M)
-    st.latex(rf"\small {name} = \begin{{pmatrix}} {rows} \end{{pmatrix}}")
+    st.latex(rf"\footnotesize {name} = \begin{{pmatrix}} {rows} \end{{pmatrix}}")
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
