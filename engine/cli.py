@@ -13,10 +13,10 @@ from engine.errors import InputError, LabError
 from engine.params import plain
 from engine.progress import console
 
-LABS = {"projections": ("ProjectionsParams", "report"), "spectra": ("SpectraParams", "report")}
+LABS = {"projections": ("ProjectionsParams", "report"), "spectra": ("SpectraParams", "report"), "rope": ("RopeParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
-PAGES = {"spectra": ("head_report", ("prompt", "latent"))}
+PAGES = {"spectra": ("head_report", ("prompt", "latent", "off"))}
 """Lab -> (NAME of one page, options that ask for it as ``--figure`` does): function NAME of ``engine.NAME`` computes it, with
 ``table()`` for a terminal and ``data()`` for JSON; ``engine.figures.NAME.page`` makes it HTML."""
 
@@ -75,19 +75,22 @@ def _parser(argv: list[str]) -> _Parser:
     return parser
 
 
-def _add_option(command: argparse.ArgumentParser, field) -> None:
-    """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off; several numbers as ``--name=1,-2``."""
-    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": type(field.default)}
-    kind = {"type": _numbers} if isinstance(field.default, tuple) else kind
-    command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=argparse.SUPPRESS, help=f"default: {field.default}", **kind)
-
-
 def _numbers(text: str) -> tuple[float, ...]:
-    """Return numbers with commas between."""
+    """Return the numbers of a comma list; one that begins with a minus sign is given as ``--name=-1,2``."""
     try:
-        return tuple(float(word) for word in text.split(","))
+        return tuple(float(word) for word in text.split(",") if word.strip())
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of numbers with commas between") from None
+
+
+_TYPES = {tuple: _numbers}
+
+
+def _add_option(command: argparse.ArgumentParser, field) -> None:
+    """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
+    of = type(field.default)
+    kind = {"action": argparse.BooleanOptionalAction} if of is bool else {"type": _TYPES.get(of, of)}
+    command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=argparse.SUPPRESS, help=f"default: {field.default}", **kind)
 
 
 def _check_targets(**targets: str | None) -> None:

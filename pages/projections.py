@@ -13,10 +13,12 @@ import engine.projections as engine  # noqa: E402
 from pages.parts import projections as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Numbers, Text, Typed  # noqa: E402
+from pages.shared.controls import Choice, Integer, Text  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.linked import Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.typed import Typed  # noqa: E402
 
 KEYS = "Arrow keys move a tip by 0.1, with Shift by 0.01; in 3-D, Page Up and Page Down lift and lower it, and the background turns the view."
 PANEL = Panel(

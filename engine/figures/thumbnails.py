@@ -14,6 +14,8 @@ from plotly.colors import sample_colorscale
 from engine.figures.theme import CHANCE, HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
 from engine.projections import ProjectionsParams, drag
+from engine.rope import RopeParams, RopeResult, frequencies
+from engine.rope_scores import UnseenResult, unseen_phases
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
 
 CELL, GAP = 60, 6
@@ -44,6 +46,22 @@ def _styled(body: str) -> str:
     return body.replace("<polyline ", '<polyline stroke="#fff" stroke-width="2" stroke-opacity="0.85" ')
 
 
+def waves(law: RopeResult, seen: UnseenResult) -> str:
+    """Return an SVG of how each pair turns with distance: a wave per pair, in another colour where training never saw its angle."""
+    rows, columns = law.inv_freq[::2], np.arange(0, len(seen.positions), 2)
+    drawn = []
+    for i, theta in enumerate(rows):
+        heights = CELL * (i + 0.5) * 0.55 - 0.2 * CELL * np.cos(seen.positions[columns] * theta)
+        places = GAP + columns * 1.3
+        new = seen.plain[2 * i, columns] > 0
+        for part, colour in ((~new, HERE), (new, WARM)):
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(places[part], heights[part], strict=True))
+            drawn.append(f'<polyline stroke="{colour}" stroke-width="2.5" points="{points}"/>' if part.any() else "")
+    height = round(CELL * 0.55 * len(rows)) + GAP
+    body = "\n".join(d for d in drawn if d)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 {height}" fill="none" stroke-linejoin="round">\n{body}\n</svg>\n'
+
+
 def feet(params: ProjectionsParams, lines: int = 16) -> str:
     """Return an SVG of one vector dropped onto lines through the origin: all feet lie on the circle over it."""
     at = lambda p: f"{200 + 60 * p[0]:.1f},{210 - 60 * p[1]:.1f}"  # noqa: E731
@@ -56,13 +74,14 @@ def feet(params: ProjectionsParams, lines: int = 16) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 534 267" fill="none" stroke-width="2">\n{body}\n</svg>\n'
 
 
-THUMBNAILS = ("home", "projections", "spectra")
+THUMBNAILS = ("projections", "home", "spectra", "rope")
 
 
 def drawn() -> dict[str, str]:
-    """Return every thumbnail by name, from Fable and from one vector."""
-    spectra = heads(head_spectra(SpectraParams()))
-    return {"home": spectra, "projections": feet(ProjectionsParams(v=(2.4, 2.2))), "spectra": spectra}
+    """Return every thumbnail by name, from Fable."""
+    spectra, params = heads(head_spectra(SpectraParams())), RopeParams()
+    drop = feet(ProjectionsParams(v=(2.4, 2.2)))
+    return {"projections": drop, "home": spectra, "spectra": spectra, "rope": waves(frequencies(params), unseen_phases(params))}
 
 
 def main(folder: Path = FOLDER) -> None:

@@ -6,7 +6,11 @@ import streamlit as st
 
 from pages.shared import data
 
-NAMES: tuple[str, ...] = ("arrows", "fit_points")
+NAMES: tuple[str, ...] = (
+    "arrows",
+    "fit_points",
+    "rotor",
+)
 """One JavaScript file and one style sheet in ``assets/components/`` per name."""
 
 _COMPONENTS = {
