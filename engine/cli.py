@@ -13,7 +13,7 @@ from engine.errors import InputError, LabError
 from engine.params import plain
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report"), "rope": ("RopeParams", "report")}
+LABS = {"projections": ("ProjectionsParams", "report"), "spectra": ("SpectraParams", "report"), "rope": ("RopeParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": ("head_report", ("prompt", "latent", "off"))}
@@ -76,8 +76,11 @@ def _parser(argv: list[str]) -> _Parser:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    """Return the numbers of a comma list."""
-    return tuple(float(word) for word in text.split(",") if word.strip())
+    """Return the numbers of a comma list; one that begins with a minus sign is given as ``--name=-1,2``."""
+    try:
+        return tuple(float(word) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of numbers with commas between") from None
 
 
 _TYPES = {tuple: _numbers}

@@ -5,13 +5,15 @@
 writes them again; a test compares the shipped files with what the engine gives now.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from engine.figures.theme import HERE, SEQUENTIAL, WARM
+from engine.figures.theme import CHANCE, HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
+from engine.projections import ProjectionsParams, drag
 from engine.rope import RopeParams, RopeResult, frequencies
 from engine.rope_scores import UnseenResult, unseen_phases
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
@@ -60,13 +62,26 @@ def waves(law: RopeResult, seen: UnseenResult) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 {height}" fill="none" stroke-linejoin="round">\n{body}\n</svg>\n'
 
 
-THUMBNAILS = ("home", "spectra", "rope")
+def feet(params: ProjectionsParams, lines: int = 16) -> str:
+    """Return an SVG of one vector dropped onto lines through the origin: all feet lie on the circle over it."""
+    at = lambda p: f"{200 + 60 * p[0]:.1f},{210 - 60 * p[1]:.1f}"  # noqa: E731
+    results = [drag(replace(params, a=(float(np.cos(t)), float(np.sin(t))))) for t in np.pi * np.arange(lines) / lines]
+    rays = [f'<polyline stroke="{HERE}" stroke-opacity="0.4" points="{at(-6 * r.a)} {at(6 * r.a)}"/>' for r in results]
+    drops = [f'<polyline stroke="{CHANCE}" stroke-dasharray="5 5" points="{at(r.v)} {at(r.projection)}"/>' for r in results]
+    dots = [f'<circle cx="{x}" cy="{y}" r="6" fill="{WARM}"/>' for x, y in (at(r.projection).split(",") for r in results)]
+    arrow = f'<polyline stroke="currentColor" stroke-width="5" points="{at((0, 0))} {at(results[0].v)}"/>'
+    body = "\n".join([*rays, *drops, *dots, arrow])
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 534 267" fill="none" stroke-width="2">\n{body}\n</svg>\n'
+
+
+THUMBNAILS = ("projections", "home", "spectra", "rope")
 
 
 def drawn() -> dict[str, str]:
     """Return every thumbnail by name, from Fable."""
     spectra, params = heads(head_spectra(SpectraParams())), RopeParams()
-    return {"home": spectra, "spectra": spectra, "rope": waves(frequencies(params), unseen_phases(params))}
+    drop = feet(ProjectionsParams(v=(2.4, 2.2)))
+    return {"projections": drop, "home": spectra, "spectra": spectra, "rope": waves(frequencies(params), unseen_phases(params))}
 
 
 def main(folder: Path = FOLDER) -> None:

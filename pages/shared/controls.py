@@ -11,6 +11,7 @@ import streamlit as st
 
 from pages.shared.link import OneOf, Unreadable, quoted
 from pages.shared.linked import Heads, Menu, Numbers
+from pages.shared.typed import Typed
 
 FINEST = 5000
 """Steps that a slider can hold; more are typed."""
@@ -202,7 +203,7 @@ class Named(OneOf):
         return st.selectbox(self.label, self.options, self.options.index(value), key=key, accept_new_options=self.free, bind="query-params")
 
 
-Control = Integer | Number | Choice | Switch | Text | Named | Numbers | Menu | Heads
+Control = Integer | Number | Choice | Switch | Text | Typed | Named | Numbers | Menu | Heads
 """The value of a control with ``by_hand`` lives in the link alone: a component of the page draws it, or it draws itself."""
 
 

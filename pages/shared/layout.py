@@ -106,6 +106,24 @@ def escaped(text: str) -> str:
     return "".join("\\" + c if c in string.punctuation else c for c in text)
 
 
+def matrix(name: str, M) -> None:
+    """Write a small matrix with its name, three decimals an entry, or two digits of a tiny one."""
+    rows = r" \\ ".join(" & ".join(_tex(float(entry)) for entry in row) for row in M)
+    st.latex(rf"\footnotesize {name} = \begin{{pmatrix}} {rows} \end{{pmatrix}}")
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Write a small table; every cell is shown as it is."""
+    lines = [[escaped(str(cell)) for cell in row] for row in (header, *rows)]
+    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    st.markdown("\n".join("| " + " | ".join(line) + " |" for line in ruled))
+
+
+def _tex(x: float) -> str:
+    number, _, exponent = (f"{x:.1e}" if 0 < abs(x) < 1e-3 else f"{x:.3f}" if x != round(x) else f"{x:.0f}").partition("e")
+    return rf"{number}\!\cdot\!10^{{{int(exponent)}}}" if exponent else number
+
+
 def _presets(lab, panel: Panel) -> None:
     st.markdown("#### Worth opening")
     offered = [preset for preset in lab.presets if panel.offers(preset.link)]

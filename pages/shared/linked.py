@@ -12,7 +12,7 @@ from pages.shared.link import OneOf, Pick, Unreadable
 
 @dataclass(frozen=True)
 class Numbers:
-    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas."""
+    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas, a multiple of ``group``."""
 
     label: str
     low: float
@@ -20,6 +20,7 @@ class Numbers:
     most: int
     fewest: int = 1
     digits: int = 3
+    group: int = 1
 
     by_hand = True
 
@@ -30,7 +31,8 @@ class Numbers:
             values = tuple(float(word) for word in words if len(word) <= 24)
         except ValueError:
             values = ()
-        if not self.fewest <= len(values) <= self.most or len(values) != len(words) or not all(map(math.isfinite, values)):
+        counted = self.fewest <= len(values) <= self.most and len(values) % self.group == 0 and len(values) == len(words)
+        if not counted or not all(map(math.isfinite, values)):
             raise Unreadable("is not a list of numbers")
         return values
 
@@ -42,6 +44,7 @@ class Numbers:
     def accepted(self) -> str:
         """How many numbers, and their range, in words."""
         count = f"{self.fewest} to {self.most}" if self.fewest < self.most else f"{self.most}"
+        count = count if self.group == 1 else f"in groups of {self.group}, {count}"
         return f"{count} numbers from {self.low:g} to {self.high:g} with commas between"
 
     def write(self, value: tuple[float, ...]) -> str:
