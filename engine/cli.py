@@ -14,7 +14,7 @@ import numpy as np
 from engine.errors import InputError, LabError
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report")}
+LABS = {"spectra": ("SpectraParams", "report"), "ffn": ("FfnParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": "head_report"}
@@ -83,8 +83,14 @@ def _parser(argv: list[str]) -> _Parser:
 
 def _add_option(command: argparse.ArgumentParser, field) -> None:
     """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
-    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": type(field.default)}
+    kind = {"type": numbers if isinstance(field.default, tuple) else type(field.default)}
+    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else kind
     command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=field.default, help=f"default: {field.default}", **kind)
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a text with commas between them."""
+    return tuple(float(word) for word in text.split(","))
 
 
 def _draw(name: str, params, target: str, file) -> None:

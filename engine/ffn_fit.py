@@ -6,6 +6,7 @@ Source: seeds 000 and 001 (section 10, made real: trained weights); Shazeer 2020
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -132,7 +133,7 @@ def drawn_points(drawing: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"The drawing has {len(x)} points; {FEWEST_POINTS} to {MOST_POINTS} are needed.")
     if not (np.isfinite(x).all() and np.isfinite(y).all() and np.abs(x).max() <= HIGH and np.abs(y).max() <= HIGH):
         raise InputError("The drawing has a point outside -2 to 2; both coordinates must lie within.")
-    for before, after in zip(x, x[1:], strict=False):
+    for before, after in pairwise(x):
         if after == before:
             raise InputError(f"The drawing has two values at x = {after:g}; a function has one.")
         if after < before:
@@ -226,7 +227,7 @@ def random_pieces(width: int, cutoff: float) -> float:
 def _layout(networks: list[Network]):
     """Return each network's slice of the units, (activation, slice) segments of one activation each, membership, what may move."""
     ends = np.cumsum([0, *(n.units for n in networks)])
-    slices = tuple(slice(int(a), int(b)) for a, b in zip(ends, ends[1:], strict=False))
+    slices = tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
     segments = []
     for network, part in zip(networks, slices, strict=True):
         if segments and segments[-1][0] == network.activation:

@@ -166,10 +166,8 @@ def _keep(k: int, lengths: torch.Tensor, seed: int | None = None):
     """Return a function that keeps the k largest |a_i| |c_i| of every token, or k at random."""
 
     def change(a: torch.Tensor) -> torch.Tensor:
-        if seed is None:
-            size = a.abs() * lengths
-        else:
-            size = torch.rand(a.shape, generator=torch.Generator().manual_seed(seed)).to(a.device)
+        random = None if seed is None else torch.rand(a.shape, generator=torch.Generator().manual_seed(seed)).to(a.device)
+        size = a.abs() * lengths if random is None else random
         kept = torch.zeros_like(a, dtype=torch.bool).scatter_(-1, size.topk(k, dim=-1).indices, True)
         return a * kept
 
