@@ -14,7 +14,6 @@ import torch
 
 from engine.ffn_params import FfnParams
 from engine.ffn_token import held_out_inputs, require_layer
-from engine.linalg import numerical_rank
 from engine.models.feedforward import feed_forward
 from engine.models.loading import open_model
 from engine.params import Number, frozen, uses

@@ -6,6 +6,7 @@ Attainable = min(peak, intensity * bandwidth) (Williams et al. 2009). Below the 
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ def machine(params: FfnParams, on_step: OnStep = silent) -> Machine:
     W_gate, W_up, W_down = make(D_FF, D_MODEL), make(D_FF, D_MODEL), make(D_MODEL, D_FF)
     forward = lambda x: (torch.nn.functional.silu(x @ W_gate.T) * (x @ W_up.T)) @ W_down.T  # noqa: E731
     batches = np.array(MEASURED_BATCHES)
-    seconds = np.array([_best(lambda x=make(int(n), D_MODEL): forward(x), device) for n in batches])
+    seconds = np.array([_best(partial(forward, make(int(n), D_MODEL)), device) for n in batches])
     weights = 3 * D_MODEL * D_FF
     intensity = 2 * batches * weights / (4 * (weights + 3 * batches * (D_MODEL + D_FF)))
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
