@@ -13,6 +13,7 @@ from engine.models.catalog import checkpoint_folder, identity, offered
 from engine.models.families import Shape
 from engine.models.feedforward import make_steerable
 from engine.models.files import parameter_count, readable_bytes
+from engine.models.interventions import make_steerable
 from engine.models.weights import model_shape
 from engine.progress import OnStep, silent
 
