@@ -14,7 +14,7 @@ from engine.ffn_token import TOKEN_LIMIT, WINDOW, check_token, held_out_inputs, 
 from engine.models.behaviour import token_losses
 from engine.models.catalog import identity
 from engine.models.configuration import shape_of
-from engine.models.feedforward import down_module, feed_forward, steered, unembedding
+from engine.models.feedforward import down_module, feed_forward, unembedding, watching
 from engine.models.loading import label_of, open_model, open_tokenizer, tokenize
 from engine.models.weights import model_shape
 from engine.params import Number, frozen, uses
@@ -98,7 +98,7 @@ def edit(params: FfnParams, on_step: OnStep = silent) -> EditResult:
     bos = model.config.bos_token_id if isinstance(model.config.bos_token_id, int) else int(text[0])
 
     def predict(change) -> tuple[torch.Tensor, float]:
-        with steered({} if change is None else {module: change}):
+        with watching({} if change is None else {module: change}):
             logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, params.token]
             return logits.double().softmax(-1).cpu(), float(token_losses(model, text, window, bos=bos, max_windows=LOSS_WINDOWS).mean())
 

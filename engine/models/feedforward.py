@@ -1,7 +1,7 @@
 """The feed-forward layers of a live model: their weights, what goes in and comes out, and what happens if activations are changed.
 
-The shared model is never changed. Hooks put on once and for good (``make_steerable``) do nothing unless the thread that runs the
-model asks for something with ``steered``.
+The shared model is never changed. Hooks put on once and for good (``make_watchable``) do nothing unless the thread that runs the
+model asks for something with ``watching``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -97,18 +97,18 @@ def names_of(shape: Shape) -> Names:
     return NAMES[shape.family]
 
 
-def make_steerable(model):
+def make_watchable(model):
     """Put hooks on every feed-forward layer and its down-projection, once and for good; they do nothing unless asked."""
     shape = shape_of(model.config.to_dict())
     if shape.family in NAMES:
         for layer in range(shape.n_layers):
             for module in (layer_module(model, shape, layer), down_module(model, shape, layer)):
-                module.register_forward_pre_hook(_steer)
+                module.register_forward_pre_hook(_watch)
     return model
 
 
 @contextmanager
-def steered(asked: Mapping[torch.nn.Module, Watch]) -> Iterator[None]:
+def watching(asked: Mapping[torch.nn.Module, Watch]) -> Iterator[None]:
     """While the context lasts, show each module's input to its function; a tensor that it returns goes in instead. This thread only."""
     token = _asked.set(asked)
     try:
@@ -125,12 +125,12 @@ def layer_input(model, ids: list[list[int]], layer: int) -> torch.Tensor:
     def capture(x: torch.Tensor) -> None:
         raise _Captured(x)
 
-    with steered({module: capture}):
+    with watching({module: capture}):
         try:
             model.base_model(input_ids=torch.tensor(ids, device=model.device), use_cache=False)
         except _Captured as captured:
             return captured.args[0]
-    raise ModelError("The forward pass ended without reaching the layer; the model was not made steerable.")
+    raise ModelError("The forward pass ended without reaching the layer; the model was not made watchable.")
 
 
 def feed_forward(model, layer: int) -> FeedForward:
@@ -165,7 +165,7 @@ def unembedding(model) -> tuple[torch.Tensor, bool]:
     return model.get_output_embeddings().weight * (norm.weight + FAMILIES[shape.family].norm_offset), isinstance(norm, torch.nn.LayerNorm)
 
 
-def _steer(module, args):
+def _watch(module, args):
     watch = (_asked.get() or {}).get(module)
     return None if watch is None else watch(args[0])
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import streamlit as st
 
-from engine.ablation import INDUCTION as STRONG, effect, keep_curve
+from engine.ablation import INDUCTION as STRONG
+from engine.ablation import effect, keep_curve
 from engine.behaviour import behaviour_scores
 from engine.errors import LabError
 from engine.figures import cause as pictures
