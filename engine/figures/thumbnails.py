@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 from plotly.colors import sample_colorscale
 
+from engine.ffn_params import FfnParams
+from engine.ffn_regions import VIEW, RegionsResult, regions
 from engine.figures.theme import SEQUENTIAL
 from engine.models.catalog import ASSETS
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
 
 CELL, GAP = 60, 6
+WIDE = 534
 FOLDER = ASSETS / "thumbnails"
 
 
@@ -42,13 +45,25 @@ def _styled(body: str) -> str:
     return body.replace("<polyline ", '<polyline stroke="#fff" stroke-width="2" stroke-opacity="0.85" ')
 
 
-THUMBNAILS = {"home": heads, "spectra": heads}
+def plane(result: RegionsResult) -> str:
+    """Return an SVG of the plane cut into regions, each coloured by how many units are on."""
+    colours = sample_colorscale(SEQUENTIAL, list(np.arange(result.lines + 1) / result.lines))
+    cells = []
+    for corners, on in zip(result.cells, result.active, strict=True):
+        x, y = WIDE * (corners[:, 0] + VIEW) / (2 * VIEW), WIDE * (VIEW - corners[:, 1]) / (2 * VIEW)
+        points = " ".join(f"{px:.1f},{py / 2:.1f}" for px, py in zip(x, y, strict=True))
+        cells.append(f'<polygon points="{points}" fill="{colours[on]}"/>')
+    body = "\n".join(cells)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {WIDE // 2}" stroke="#fff" stroke-width="2">\n{body}\n</svg>\n'
+
+
+THUMBNAILS = {"home": heads, "spectra": heads, "ffn": plane}
 
 
 def drawn() -> dict[str, str]:
     """Return every thumbnail by name, from Fable."""
-    result = head_spectra(SpectraParams())
-    return {name: draw(result) for name, draw in THUMBNAILS.items()}
+    results = {heads: head_spectra(SpectraParams()), plane: regions(FfnParams(lines=12))}
+    return {name: draw(results[draw]) for name, draw in THUMBNAILS.items()}
 
 
 def main(folder: Path = FOLDER) -> None:
