@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from engine.device import CPU_THREADS, parallel_map
 from engine.errors import InputError
 from engine.ffn_params import ACTIVATIONS, SNAPSHOT_EVERY, STEPS, FfnParams
 from engine.params import frozen, uses
@@ -152,10 +153,9 @@ def target_values(params: FfnParams, x: np.ndarray) -> np.ndarray:
 def fit(params: FfnParams, on_step: OnStep = silent) -> FitResult:
     """Return all four activations fitted to the target with 3 width + 1 parameters each, at every 50th of 2000 steps."""
     networks = [Network(name, units_of(name, params.width), params.seed) for name in ACTIVATIONS]
-    x, fine = grid(), grid(FINE)
-    t, t_fine = target_values(params, x), target_values(params, fine)
+    t, t_fine = target_values(params, grid()), target_values(params, grid(FINE))
     on_step(0, STEPS, "Training")
-    snapshots = train(networks, target_values(params, grid(TRAINED))[None].repeat(len(networks), 0), params.cutoff, STEPS, on_step)
+    (snapshots,) = parallel_map(lambda part: train(part, params, STEPS, on_step), [networks])
     fits = {n.activation: _fitted(n, params.cutoff, i, snapshots, t_fine) for i, n in enumerate(networks)}
     steps = np.arange(0, STEPS + 1, SNAPSHOT_EVERY)
     return FitResult(frozen(steps), frozen(t), float(t_fine.std()), random_pieces(params.width, params.cutoff), fits)
@@ -165,9 +165,16 @@ def fit(params: FfnParams, on_step: OnStep = silent) -> FitResult:
 def sweep(params: FfnParams, on_step: OnStep = silent) -> SweepResult:
     """Return errors after 2000 steps of every activation at 16, 31, 61 and 121 parameters, eight seeds each, in one batch."""
     networks = [Network(name, units_of(name, width), seed) for name in ACTIVATIONS for width in SWEEP_WIDTHS for seed in range(SWEEP_SEEDS)]
-    t, t_fine = target_values(params, grid(TRAINED)), target_values(params, grid(FINE))
-    snapshots = train(networks, t[None].repeat(len(networks), 0), params.cutoff, STEPS, on_step, keep_all=False)
-    errors = np.array([_errors(n, params.cutoff, i, snapshots, t_fine)[-1] for i, n in enumerate(networks)])
+    t_fine = target_values(params, grid(FINE))
+
+    def trained(first: int) -> np.ndarray:
+        part = networks[first::CPU_THREADS]
+        snapshots = train(part, params, STEPS, on_step if first == 0 else silent, keep_all=False)
+        return np.array([_errors(n, params.cutoff, i, snapshots, t_fine)[-1] for i, n in enumerate(part)])
+
+    errors = np.empty(len(networks))
+    for first, found in enumerate(parallel_map(trained, range(CPU_THREADS))):
+        errors[first::CPU_THREADS] = found
     by_kind = dict(zip(ACTIVATIONS, errors.reshape(len(ACTIVATIONS), len(SWEEP_WIDTHS), SWEEP_SEEDS), strict=True))
     sizes = frozen(np.array([3 * width + 1 for width in SWEEP_WIDTHS]))
     return SweepResult(sizes, {name: frozen(e) for name, e in by_kind.items()}, float(t_fine.std()), len(networks))
@@ -192,14 +199,15 @@ class Snapshots:
 
 
 @torch.no_grad()
-def train(networks: list[Network], targets: np.ndarray, cutoff: float, steps: int, on_step: OnStep = silent, keep_all: bool = True) -> Snapshots:
+def train(networks: list[Network], params: FfnParams, steps: int, on_step: OnStep = silent, keep_all: bool = True) -> Snapshots:
     """Train networks together with full-batch Adam on their mean squared errors over 65 points; return snapshots.
 
     The units of all networks stand side by side, (5, all units), so one step is a few operations whatever the number of
-    networks; their gradients do not mix. The learning rate falls in a line from 0.03 to 0. ``targets`` (networks, 65).
-    Same losses as torch.optim.Adam on each network alone (Kingma & Ba 2015); always on the CPU: a step is too small for a GPU.
+    networks; their gradients do not mix. The learning rate falls in a line from 0.03 to 0. Target and cutoff are those of ``params``.
+    Same losses as torch.optim.Adam on each network alone (Kingma & Ba 2015); always on the CPU, one thread (``parallel_map``): a
+    step is too small for a GPU, and threads that wait for each other take longer than the arithmetic.
     """
-    x, t = torch.from_numpy(grid(TRAINED)), torch.from_numpy(np.ascontiguousarray(targets))
+    x, t, cutoff = torch.from_numpy(grid(TRAINED)), torch.from_numpy(target_values(params, grid(TRAINED))), params.cutoff
     slices, segments, member, free = _layout(networks)
     theta, bias = torch.cat([initial(n) for n in networks], dim=1), torch.zeros(len(networks), 1, dtype=torch.float64)
     inputs = torch.stack([x, torch.ones_like(x)], dim=1)  # (points, 2): one product gives the gradients of slope and offset

@@ -52,6 +52,7 @@ class FfnParams:
     Fit: ``activation`` (relu, gelu, geglu, swiglu), ``width`` (units of a plain layer, in fives; a gated one gets three fifths,
     so that all have 3 width + 1 parameters), ``steps`` of training (multiples of 50 up to 2000; 0: random weights), ``seed``,
     ``cutoff`` (subtracted from the gate's input), ``target`` (abs, sine, square, step, drawn) with ``drawing`` x1, y1, x2, y2, ...
+    (on the command line ``--drawing=-2,0,-1,1,1,-1,2,0``).
     Token: ``model``, ``prompt``, ``token``, ``layer``, ``neuron``, ``edit`` (mute that neuron, or keep the ``keep`` largest of
     every token). Regions: ``lines`` ReLU units on two inputs, with ``biases`` or without. Cost: ``shape`` (a published
     configuration, or own: ``d_model``, ``ratio``, ``gated``, ``experts``, ``top_k``) at a ``context`` of tokens and a ``batch``.

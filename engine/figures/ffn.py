@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 from engine.ffn_fit import HIGH, LOW, FitResult, Fitted, SweepResult, grid
 from engine.ffn_params import ACTIVATIONS
 from engine.ffn_regions import VIEW, RegionsResult
-from engine.figures.theme import CHANCE, DIVERGING, PALETTE, SEQUENTIAL, figure, line
+from engine.figures.theme import CHANCE, HERE, PALETTE, SEQUENTIAL, WARM, figure, line
 
 COLOURS = dict(zip(ACTIVATIONS, PALETTE, strict=False))
 REACH = 2.0
@@ -23,8 +23,7 @@ def units(fitted: Fitted, step: int, snapshot: int) -> go.Figure:
         "z": np.round(fitted.contributions(snapshot)[order], 3),
         "zmin": -REACH,
         "zmax": REACH,
-        "colorscale": DIVERGING,
-        "reversescale": False,
+        "colorscale": [[0, HERE], [0.5, "rgba(138, 143, 152, 0.12)"], [1, WARM]],
         "ygap": 1 if fitted.units <= 40 else 0,
         "hovertemplate": "x = %{x:.2f}, unit %{y}<br>adds %{z:.3f}<extra></extra>",
         "colorbar": {"title": {"text": "adds"}, "thickness": 12, "tickvals": [-2, -1, 0, 1, 2], "ticktext": ["≤ −2", "−1", "0", "1", "≥ 2"]},

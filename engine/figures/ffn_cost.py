@@ -9,6 +9,8 @@ from engine.figures.theme import CHANCE, HERE, MARGIN, PALETTE, WARM, figure, li
 
 HIGH_LEGEND = {**MARGIN, "t": 120}
 TERA = 1e12
+SIDES = {"GPT-2": "bottom right", "Llama-2-7B": "top left", "Llama-3-8B": "middle right", "Qwen3-8B": "middle right", "Gemma-7B": "middle left"}
+SIDES |= {"Mixtral-8x7B": "bottom left", "DeepSeek-V3": "bottom right"}
 
 
 def arithmetic(result: CostResult, context: int) -> go.Figure:
@@ -38,43 +40,34 @@ def arithmetic(result: CostResult, context: int) -> go.Figure:
 
 def widths(result: CostResult) -> go.Figure:
     """Return where published models lie: width over d_model, and parameters of a layer that one token passes over d_model^2."""
+    places: dict[tuple[float, float], list[str]] = {}
+    for name, *place in zip(result.names, result.ratios, result.per_square, strict=True):
+        places.setdefault(tuple(map(float, place)), []).append(name)
+    chosen = [result.name in names for names in places.values()]
     points = {
         "type": "scatter",
         "mode": "markers+text",
-        "x": result.ratios,
-        "y": result.per_square,
-        "text": [safe_label(name) for name in result.names],
-        "textposition": [
-            "top left",
-            "bottom center",
-            "top right",
-            "bottom right",
-            "middle right",
-            "middle left",
-            "middle left",
-            "bottom left",
-            "top center",
-        ][: len(result.names)],
+        "x": [x for x, _ in places],
+        "y": [y for _, y in places],
+        "text": [safe_label(", ".join(names)) for names in places.values()],
+        "textposition": [SIDES.get(names[0], "top center") for names in places.values()],
         "textfont": {"size": 12},
-        "marker": {"size": 11, "color": [WARM if name == result.name else HERE for name in result.names]},
-        "hovertemplate": "%{text}<br>ratio %{x:.3f}<br>%{y:.2f} d_model²<extra></extra>",
+        "marker": {"size": 11, "color": [WARM if here else HERE for here in chosen]},
+        "hovertemplate": "%{text}<br>ratio %{x:.3f}<br>parameters %{y:.2f} d²<extra></extra>",
         "showlegend": False,
     }
-    ends = [np.array([1.2, 16]), np.array([1.2, 16])]
+    span = np.array([0.4, 40])
     lines = [
-        line(ends[0], 2 * ends[0], CHANCE, "plain, 2 matrices", hoverinfo="skip"),
-        line(ends[1], 3 * ends[1], CHANCE, "gated, 3 matrices", hoverinfo="skip", opacity=0.6),
+        line(span, 2 * span, CHANCE, "plain, 2 matrices", hoverinfo="skip"),
+        {**line(span, 3 * span, CHANCE, "gated, 3 matrices", hoverinfo="skip"), "line": {"color": CHANCE, "dash": "dash"}},
     ]
     level = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 8, "y1": 8, "line": {"color": WARM, "width": 1}}
     said = {"text": "8: plain 4, gated 8/3", "xref": "paper", "x": 1, "y": np.log10(8), "xanchor": "right", "yanchor": "bottom", "showarrow": False}
-    x = {
-        "title": "units that a token passes / d<sub>model</sub>",
-        "type": "log",
-        "range": [np.log10(1.2), np.log10(16)],
-        "tickvals": [1.5, 2, 8 / 3, 4, 8, 16],
-    }
-    x["ticktext"] = ["1.5", "2", "8/3", "4", "8", "16"]
-    y = {"title": "parameters / d<sub>model</sub>²", "type": "log", "range": [np.log10(4), np.log10(50)], "tickvals": [4, 8, 16, 32]}
+    high = max(10.0, 1.3 * float(result.ratios.max()))  # only a width of one's own can lie beyond the published ones
+    low = min(1.9, 0.8 * float(result.ratios.min()))
+    ticks = {"tickvals": [0.5, 1, 2, 8 / 3, 4, 8, 16, 32], "ticktext": ["0.5", "1", "2", "8/3", "4", "8", "16", "32"]}
+    x = {"title": "units that a token passes / d", "type": "log", "range": [np.log10(low), np.log10(high)], **ticks}
+    y = {"title": "parameters / d²", "type": "log", "range": [np.log10(2.4 * low), np.log10(3.6 * high)], "tickvals": [1, 2, 4, 8, 16, 32, 64]}
     return figure(420, "Four times, eight thirds, and what models chose", x, y, [*lines, points], shapes=[level], annotations=[said])
 
 
@@ -102,9 +95,9 @@ def roofline(result: CostResult, machine: Machine | None, batch: int) -> go.Figu
         "xshift": 5,
         "showarrow": False,
     }
-    x = {"title": "operations per byte", "type": "log", "range": [-1, 4], "tickvals": [0.1, 1, 10, 100, 1000, 10000], "tickformat": "~s"}
+    x = {"title": "operations per byte", "type": "log", "range": [-1, 4], "tickvals": [0.1, 1, 10, 100, 1000], "tickformat": "~g"}
     y = {"title": "TFLOP/s attainable", "type": "log", "range": [-3.2, 3.6], "tickvals": [0.001, 0.01, 0.1, 1, 10, 100, 1000], "tickformat": "~g"}
-    return figure(480, "Is a layer limited by memory or by arithmetic?", x, y, traces, shapes=[mark], annotations=[said], margin={**MARGIN, "t": 140})
+    return figure(480, "Is a layer limited by memory or by arithmetic?", x, y, traces, shapes=[mark], annotations=[said], margin={**MARGIN, "t": 110})
 
 
 _ROOF = "%{x:.3g} operations per byte<br>%{y:.3g} TFLOP/s<extra></extra>"
