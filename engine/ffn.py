@@ -65,7 +65,7 @@ def fit_numbers(params: FfnParams, result: FitResult) -> dict[str, Number]:
         "error": Number("Error, root mean square", float(chosen.errors[snapshot]), result.constant_error, 4),
         "parameters": Number("Parameters", chosen.parameters, None, 0, f", {chosen.units} units"),
         "pieces": shape,
-        "place": Number("Activations with a smaller error", _better(result, chosen, snapshot), None, 0, f" of {len(ACTIVATIONS)}"),
+        "place": Number("Activations with a smaller error", _better(result, chosen, snapshot), None, 0, f" of {len(ACTIVATIONS) - 1} others"),
     }
 
 

@@ -124,7 +124,7 @@ def ranks(result: LinearResult) -> go.Figure:
     x = {"title": "direction", "range": [0, len(result.before_values)]}
     y = {"title": "singular value / largest", "type": "log", "range": [-18, 0.5], "dtick": 3, "exponentformat": "power"}
     title = f"Hidden vectors of {result.tokens} tokens"
-    return figure(440, title, x, y, traces, shapes=[mark], annotations=[{**said, "showarrow": False}])
+    return figure(440, title, x, y, traces, shapes=[mark], annotations=[{**said, "showarrow": False}], margin={**MARGIN, "l": 84})
 
 
 def jacobian(result: JacobianResult) -> go.Figure:
@@ -138,7 +138,7 @@ def jacobian(result: JacobianResult) -> go.Figure:
     ]
     x = {"title": "direction", "range": [0, len(index) + 1]}
     y = {"title": "singular value", "type": "log", "range": [-3, 2], "dtick": 1, "exponentformat": "power"}
-    return figure(420, f"How layer {result.layer} stretches a small change at this token", x, y, traces)
+    return figure(420, f"How layer {result.layer} stretches a small change at this token", x, y, traces, margin={**MARGIN, "l": 76})
 
 
 _DOTTED = {"color": CHANCE, "width": 1.5, "dash": "dot"}

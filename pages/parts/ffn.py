@@ -69,16 +69,17 @@ def fitting(panel: Panel, params: FfnParams, limits: dict) -> None:
         "Gated layers are said to be more flexible for their parameters. Here all four have equally many, the same data and the same "
         "steps of Adam. Only ReLU makes straight pieces; the other three are smooth. The best constant is what chance amounts to."
     )
-    left, right = st.columns(2)
     result = run(fit, params)
+    numbers(_final(name, result) for name in result.fits)
+    sizes = st.toggle("Train four sizes of each, eight seeds (some seconds)", key="sizes", value=False)
+    left, right = st.columns(2) if sizes else (st.container(), None)
     with left:
         show(figures.training(result, params.steps), key="training", label="Error of every activation through training")
-        numbers([_final(name, result) for name in result.fits])
-    with right:
-        if st.toggle("Train all sizes, eight seeds each (some seconds)", key="sizes", value=False):
+    if sizes:
+        with right:
             found = run(sweep, params)
             show(figures.sizes(found), key="sweep", label="Error after training against parameters")
-            st.caption(f"{found.networks} networks trained in one batch.")
+            st.caption(f"{found.networks} networks, trained side by side.")
 
 
 def token(panel: Panel, params: FfnParams, limits: dict) -> None:
@@ -214,7 +215,7 @@ def _where(panel: Panel, limits: dict) -> None:
 
 def _tokens(found) -> None:
     """Write the prompt with the chosen token marked."""
-    words = [f"**:primary-badge[{_plain(label.strip()) or '␣'}]**" if i == found.token else _plain(label) for i, label in enumerate(found.labels)]
+    words = [f" :primary-badge[{_plain(label.strip()) or '␣'}] " if i == found.token else _plain(label) for i, label in enumerate(found.labels)]
     st.markdown("".join(words))
 
 
