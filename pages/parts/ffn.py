@@ -110,7 +110,10 @@ def token(panel: Panel, params: FfnParams, limits: dict) -> None:
         show(tokens.next_token(edited), key="next", label="Next-token probabilities before and after")
         numbers(edited.numbers().values())
     st.caption(f"The text that excites it most, of {of_neuron.tokens_read} tokens of held-out prose:")
-    lines = [f"`{value:+.1f}`&ensp;{_plain(before)}**:primary[{_plain(here)}]**{_plain(after)}" for before, here, after, value in of_neuron.excerpts]
+    lines = [
+        f"`{value:+.1f}`&ensp;{_plain(before)} :primary-background[{_plain(here)}] {_plain(after)}"
+        for before, here, after, value in of_neuron.excerpts
+    ]
     st.markdown("  \n".join(lines))
 
 
@@ -118,7 +121,8 @@ def plane(panel: Panel, params: FfnParams, limits: dict) -> None:
     """Draw the regions of ReLU units on two inputs, and what the nonlinearity adds in a real layer."""
     prose(
         "Each ReLU switches along a line, so $h$ of them cut the plane into at most $1 + h + h(h-1)/2$ regions, or $2h$ if all lines pass "
-        "through the origin. Two switches cannot take every combination far from their lines: that is why there are never $2^h$ once $h > 2$."
+        "through the origin. A new line gains one region for each that it passes through, and it meets each older line once: so the "
+        "regions grow like $h^2$, and are never $2^h$ once $h > 2$."
     )
     left, right = st.columns(2)
     with left:
