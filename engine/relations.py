@@ -30,6 +30,12 @@ class RankCorrelation:
     band: tuple[float, float]
     n: int
 
+    def in_words(self, x: str, y: str) -> str:
+        """Return what came out, as a sentence."""
+        if self.p > 0.05:
+            return f"{x[0].upper()}{x[1:]} and {y}: no order beyond chance."
+        return f"Heads with a higher {x} have a {'higher' if self.rho > 0 else 'lower'} {y}, more often than chance would have it."
+
 
 @dataclass(frozen=True)
 class ColumnsResult:

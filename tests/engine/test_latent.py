@@ -1,14 +1,19 @@
 """Keys in a smaller cache: both errors against truncations carried out, and the script that draws them."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 
 from engine.cli import main
 from engine.errors import InputError
-from engine.latent import latent_cache, latent_errors
+from engine.figures.latent import latent_curves
+from engine.latent import latent_cache, latent_errors, shared_latent
 from engine.models.loading import open_model
-from engine.spectra import SpectraParams
+from engine.spectra import SpectraParams, prompt_attention
 from tests.engine.test_head_spectra import gaussian
 
 PROMPT = "w1 w5 w9 w1 w7 w20 w33 w2 w40 w41"
@@ -63,6 +68,36 @@ def test_a_latent_size_that_cannot_be_is_refused(small_model):
         latent_cache(SpectraParams(model=small_model, latent=17, prompt=PROMPT))
 
 
+def test_keys_and_values_together_are_the_models_own(small_model):
+    """Against truncations carried out on what the model's own key and value matrices give on the prompt, taken by hooks."""
+    model, seen = open_model(small_model), []
+    result = shared_latent(SpectraParams(model=small_model, layer=1, latent=20, prompt=PROMPT))
+    block = model.model.layers[1].self_attn
+    hooks = [p.register_forward_hook(lambda module, args, output: seen.append((args[0][0], output[0]))) for p in (block.k_proj, block.v_proj)]
+    with torch.no_grad():
+        model(input_ids=torch.tensor([[int(w[1:]) + 2 for w in PROMPT.split()]]))
+    for hook in hooks:
+        hook.remove()
+    X = seen[0][0].double().numpy()
+    KV = np.concatenate([output.double().numpy() for _, output in seen], axis=1)
+    W = np.concatenate([p.weight.double().numpy() for p in (block.k_proj, block.v_proj)])
+    size, of_weight = np.linalg.norm(KV), np.linalg.norm(W)
+    assert (result.n, len(result.best), KV.shape) == (16, 32, (10, 32))
+    for r in (1, 6, 9, 20):
+        assert result.best[r - 1] == pytest.approx(np.linalg.norm(KV - truncated(KV, r)) / size, abs=1e-5)
+        assert result.from_weights[r - 1] == pytest.approx(np.linalg.norm(KV - X @ truncated(W, r).T) / size, abs=1e-5)
+        assert result.weights[r - 1] == pytest.approx(np.linalg.norm(W - truncated(W, r)) / of_weight, abs=1e-9)
+    alone = latent_cache(SpectraParams(model=small_model, layer=1, prompt=PROMPT))
+    assert np.array_equal(result.keys_best, alone.best)
+    cut, best, weights, saved = result.numbers()
+    assert (cut.value, cut.chance) == (pytest.approx(100 * result.from_weights[19]), pytest.approx(100 * result.chance[19]))
+    assert (best.value, weights.value) == (pytest.approx(100 * result.best[19]), pytest.approx(100 * result.weights[19]))
+    assert (saved.value, "2 x (32 - 20)" in saved.label) == (24, True)
+    go.Figure(latent_curves(result).to_dict())  # raises for a property or value that plotly does not know
+    with pytest.raises(InputError, match="1 to 32 are accepted"):
+        shared_latent(SpectraParams(model=small_model, latent=33, prompt=PROMPT))
+
+
 SCRIPT = ["spectra", "--layer", "2", "--head", "3", "--prompt", PROMPT]
 
 
@@ -114,3 +149,34 @@ def test_figure_and_json_go_together(small_model, tmp_path, capsys):
     assert out.startswith("{")
     assert "Error, weight truncated" in err
     assert target.stat().st_size > 10**6
+
+
+@pytest.mark.parametrize("asked", [["--prompt", PROMPT], ["--latent", "6"]])
+def test_prompt_and_latent_count_without_a_figure(small_model, capsys, asked):
+    command = ["spectra", "--model", small_model, "--layer", "2", "--head", "3", *asked]
+    params = SpectraParams(model=small_model, layer=2, head=3)
+    params = replace(params, prompt=PROMPT) if "--prompt" in asked else replace(params, latent=6)
+    latent, attention = latent_cache(params), prompt_attention(params)
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    for number in (*latent.numbers(), *attention.numbers()):
+        assert f"{number.value:.{number.digits}f}{number.unit}" in printed
+    assert main([*command, "--json", "-"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["latent"]["latent"] == params.latent
+    assert result["latent"]["from_weights"] == pytest.approx(latent.from_weights)
+    assert np.array(result["attention"]["attention"]) == pytest.approx(attention.attention)
+    assert len(result["ov_singular_values"]) == 3
+
+
+@pytest.mark.parametrize("option", ["--figure", "--json"])
+@pytest.mark.parametrize("target", ["/no/such/folder/out.html", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_computed(small_model, monkeypatch, capsys, option, target):
+    computed = []
+    monkeypatch.setattr("engine.head_report.head_report", lambda *_: computed.append(1))
+    monkeypatch.setattr("engine.spectra.report", lambda *_: computed.append(1))
+    assert main([*SCRIPT, "--model", small_model, option, target]) == 2
+    out, err = capsys.readouterr()
+    assert (out, computed) == ("", [])
+    assert option in err
+    assert len(err.splitlines()) == 1

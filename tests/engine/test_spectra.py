@@ -100,7 +100,7 @@ def test_only_what_is_used_can_influence_a_result():
     ("change", "said"),
     [
         ({"prompt": " "}, "prompt is empty"),
-        ({"prompt": "word " * 300}, r"has \d+ tokens; at most 128"),
+        ({"prompt": "word " * 300}, r"has \d+ tokens; at most 256"),
         ({"layer": 99}, "layers 0 to 3"),
         ({"head": 99}, "heads 0 to 7"),
     ],
