@@ -189,11 +189,11 @@ def number_of(params: FfnParams, key: str) -> Number:
     return sources[key]()[key]
 
 
-def picture_of(params: FfnParams, key: str) -> None:
+def picture_of(params: FfnParams, decides: str, key: str) -> None:
     """Draw what a guess was about."""
-    if key == "picture_regions":
+    if decides == "regions_bound":
         show(figures.regions(run(regions, params)), key=key, label="The plane cut into regions")
-    elif key == "picture_ninety":
+    elif decides == "neurons_90":
         show(tokens.reconstruction(run(ledger, params)), key=key, label="What is left of the output")
     else:
         show(figures.sizes(run(sweep, params)), key=key, label="Error against parameters")
