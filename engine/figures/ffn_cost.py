@@ -64,8 +64,8 @@ def widths(result: CostResult) -> go.Figure:
     level = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 8, "y1": 8, "line": {"color": WARM, "width": 1}}
     said = {"text": "8: plain 4, gated 8/3", "xref": "paper", "x": 1, "y": np.log10(8), "xanchor": "right", "yanchor": "bottom", "showarrow": False}
     high = max(10.0, 1.3 * float(result.ratios.max()))  # only a width of one's own can lie beyond the published ones
-    low = min(1.9, 0.8 * float(result.ratios.min()))
-    ticks = {"tickvals": [0.5, 1, 2, 8 / 3, 4, 8, 16, 32], "ticktext": ["0.5", "1", "2", "8/3", "4", "8", "16", "32"]}
+    low = min(1.5, 0.8 * float(result.ratios.min()))
+    ticks = {"tickvals": [0.5, 1, 8 / 3, 4, 8, 16, 32], "ticktext": ["0.5", "1", "8/3", "4", "8", "16", "32"]}
     x = {"title": "units that a token passes / d", "type": "log", "range": [np.log10(low), np.log10(high)], **ticks}
     y = {"title": "parameters / d²", "type": "log", "range": [np.log10(2.4 * low), np.log10(3.6 * high)], "tickvals": [1, 2, 4, 8, 16, 32, 64]}
     return figure(420, "Four times, eight thirds, and what models chose", x, y, [*lines, points], shapes=[level], annotations=[said])
