@@ -11,7 +11,9 @@ from pages.shared import navigation
 navigation.require_frame()
 
 from engine.errors import InputError  # noqa: E402
+from engine.ffn_cost import cost  # noqa: E402
 from engine.ffn_fit import drawn_points, fit  # noqa: E402
+from engine.ffn_ledger import ledger  # noqa: E402
 from engine.ffn_params import MOST_LINES, SNAPSHOT_EVERY, STEPS, FfnParams  # noqa: E402
 from engine.ffn_token import facts  # noqa: E402
 from engine.models.feedforward import d_ff_of  # noqa: E402
@@ -21,6 +23,7 @@ from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Menu, Number, Numbers, Scrubbed, Switch, Text  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.takeaway import take_away  # noqa: E402
 
 SHAPES = ("GPT-2", "Llama-2-7B", "Llama-3-8B", "Mistral-7B", "Qwen3-8B", "Gemma-7B", "Mixtral-8x7B", "DeepSeek-V3")
 PANEL = Panel(
@@ -92,7 +95,8 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 parts.guesses(PANEL, params, limits, lab) if name == "Guess" else parts.TABS[name](PANEL, params, limits)
-    share(PANEL, params)
+    functions = {"fit": fit, "ledger": ledger, "cost": cost}
+    share(PANEL, params, lambda: take_away("feed-forward", params, functions, lambda: parts.taken(params, result)))
 
 
 explore()

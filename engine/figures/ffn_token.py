@@ -7,7 +7,7 @@ from engine.ffn_jacobian import JacobianResult
 from engine.ffn_ledger import LedgerResult
 from engine.ffn_neuron import EditResult, NeuronResult
 from engine.ffn_regions import LinearResult
-from engine.figures.theme import CHANCE, HERE, MARGIN, SEQUENTIAL, WARM, band, figure, line, safe_label
+from engine.figures.theme import CHANCE, HERE, MARGIN, PALETTE, SEQUENTIAL, WARM, band, figure, line, safe_label
 
 LEVEL = 0.1
 
@@ -113,18 +113,22 @@ def next_token(result: EditResult) -> go.Figure:
 
 
 def ranks(result: LinearResult) -> go.Figure:
-    """Return singular values of the hidden vectors of a text before and after the nonlinearity, on a log axis."""
+    """Return singular values of W_down W_up, and of the hidden vectors of a text before and after the nonlinearity, on a log axis."""
     hover = "direction %{x}<br>%{y:.3g} of the largest<extra></extra>"
     traces = [
         line(np.arange(1, len(values) + 1), np.maximum(values / values[0], 1e-18), colour, name, hovertemplate=hover)
-        for values, colour, name in ((result.before_values, WARM, "W<sub>up</sub> x"), (result.after_values, HERE, "after the nonlinearity"))
+        for values, colour, name in (
+            (result.product_values, PALETTE[2], "W<sub>down</sub> W<sub>up</sub>"),
+            (result.before_values, WARM, "W<sub>up</sub> x"),
+            (result.after_values, HERE, "after the nonlinearity"),
+        )
     ]
     mark = {"type": "line", "x0": result.d_model, "x1": result.d_model, "yref": "paper", "y0": 0, "y1": 1, "line": _DOTTED}
     said = {"text": f"d<sub>model</sub> = {result.d_model}", "x": result.d_model, "yref": "paper", "y": 0.04, "xanchor": "left", "xshift": 4}
     x = {"title": "direction", "range": [0, len(result.before_values)]}
     y = {"title": "singular value / largest", "type": "log", "range": [-18, 0.5], "dtick": 3, "exponentformat": "power"}
     title = f"Hidden vectors of {result.tokens} tokens"
-    return figure(440, title, x, y, traces, shapes=[mark], annotations=[{**said, "showarrow": False}], margin={**MARGIN, "l": 84})
+    return figure(440, title, x, y, traces, shapes=[mark], annotations=[{**said, "showarrow": False}], margin={**MARGIN, "l": 84, "t": 76})
 
 
 def jacobian(result: JacobianResult) -> go.Figure:

@@ -207,6 +207,12 @@ def first_numbers(params: FfnParams, result: FitResult) -> list[Number]:
     return list(fit_numbers(params, result).values())
 
 
+def taken(params: FfnParams, result: FitResult) -> tuple[list[str], list[list[float]]]:
+    """Return header and rows of the CSV: the target and every fit at the chosen step, at each x."""
+    curves = [fitted.curves[params.steps // SNAPSHOT_EVERY] for fitted in result.fits.values()]
+    return ["x", "target", *result.fits], np.stack([grid(), result.target, *curves], axis=1).tolist()
+
+
 def _final(name: str, result: FitResult) -> Number:
     return Number(f"{ACTIVATIONS[name].name}, {result.fits[name].units} units", float(result.fits[name].errors[-1]), result.constant_error, 4)
 
