@@ -20,8 +20,9 @@ from engine.models.feedforward import d_ff_of  # noqa: E402
 from pages.parts import ffn as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Menu, Number, Numbers, Scrubbed, Switch, Text  # noqa: E402
+from pages.shared.controls import Choice, Integer, Number, Scrubbed, Switch, Text  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.linked import Menu, Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
 

@@ -127,7 +127,7 @@ def ranks(result: LinearResult) -> go.Figure:
     said = {"text": f"d<sub>model</sub> = {result.d_model}", "x": result.d_model, "yref": "paper", "y": 0.04, "xanchor": "left", "xshift": 4}
     x = {"title": "direction", "range": [0, len(result.before_values)]}
     y = {"title": "singular value / largest", "type": "log", "range": [-18, 0.5], "dtick": 3, "exponentformat": "power"}
-    title = f"Hidden vectors of {result.tokens} tokens"
+    title = f"Singular values, {result.tokens} tokens of text"
     return figure(440, title, x, y, traces, shapes=[mark], annotations=[{**said, "showarrow": False}], margin={**MARGIN, "l": 84, "t": 76})
 
 
