@@ -114,6 +114,6 @@ def test_this_machine_is_measured():
     found = machine(FfnParams())
     assert found.peak > 1e9
     assert found.bandwidth > 1e8
-    assert (found.reached > 0).all()
+    assert 0 < found.reached.min() <= found.reached.max() <= found.peak
     assert (np.diff(found.intensity) > 0).all()
     assert all(peak / bandwidth > 100 for peak, bandwidth in PUBLISHED.values())  # operations per byte at the ridge
