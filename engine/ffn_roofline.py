@@ -32,9 +32,10 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine did just now in float32: ``peak`` (operations per second of a 1536-wide square product, or of the layer if that was faster), ``bandwidth``
-    (bytes per second of summing 128 MiB), and a SwiGLU layer, d_model 1024, d_ff 2816, at several batches: ``intensity``
-    (operations per byte) and ``reached`` (operations per second), (batches,) each. Best of five. ``when``: UTC."""
+    """What this machine did just now in float32: ``peak`` (operations per second of a 1536-wide square product, or of the layer
+    if that was faster), ``bandwidth`` (bytes per second of summing 128 MiB), and a SwiGLU layer, d_model 1024, d_ff 2816, at
+    several batches: ``intensity`` (operations per byte) and ``reached`` (operations per second), (batches,) each. Best of
+    five. ``when``: UTC."""
 
     label: str
     when: str
