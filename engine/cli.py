@@ -13,7 +13,7 @@ from engine.errors import InputError, LabError
 from engine.params import plain
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report"), "ffn": ("FfnParams", "report")}
+LABS = {"spectra": ("SpectraParams", "report"), "rope": ("RopeParams", "report"), "ffn": ("FfnParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": ("head_report", ("prompt", "latent", "off"))}
@@ -75,16 +75,19 @@ def _parser(argv: list[str]) -> _Parser:
     return parser
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a comma list."""
+    return tuple(float(word) for word in text.split(",") if word.strip())
+
+
+_TYPES = {tuple: _numbers}
+
+
 def _add_option(command: argparse.ArgumentParser, field) -> None:
     """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
-    kind = {"type": numbers if isinstance(field.default, tuple) else type(field.default)}
-    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else kind
+    of = type(field.default)
+    kind = {"action": argparse.BooleanOptionalAction} if of is bool else {"type": _TYPES.get(of, of)}
     command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=argparse.SUPPRESS, help=f"default: {field.default}", **kind)
-
-
-def numbers(text: str) -> tuple[float, ...]:
-    """Return the numbers of a text with commas between them."""
-    return tuple(float(word) for word in text.split(","))
 
 
 def _check_targets(**targets: str | None) -> None:

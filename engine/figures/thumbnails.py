@@ -12,8 +12,10 @@ from plotly.colors import sample_colorscale
 
 from engine.ffn_params import FfnParams
 from engine.ffn_regions import VIEW, RegionsResult, regions
-from engine.figures.theme import SEQUENTIAL
+from engine.figures.theme import HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
+from engine.rope import RopeParams, RopeResult, frequencies
+from engine.rope_scores import UnseenResult, unseen_phases
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
 
 CELL, GAP = 60, 6
@@ -57,13 +59,30 @@ def plane(result: RegionsResult) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {WIDE // 2}" stroke="#fff" stroke-width="2">\n{body}\n</svg>\n'
 
 
-THUMBNAILS = {"home": heads, "spectra": heads, "ffn": plane}
+def waves(law: RopeResult, seen: UnseenResult) -> str:
+    """Return an SVG of how each pair turns with distance: a wave per pair, in another colour where training never saw its angle."""
+    rows, columns = law.inv_freq[::2], np.arange(0, len(seen.positions), 2)
+    drawn = []
+    for i, theta in enumerate(rows):
+        heights = CELL * (i + 0.5) * 0.55 - 0.2 * CELL * np.cos(seen.positions[columns] * theta)
+        places = GAP + columns * 1.3
+        new = seen.plain[2 * i, columns] > 0
+        for part, colour in ((~new, HERE), (new, WARM)):
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(places[part], heights[part], strict=True))
+            drawn.append(f'<polyline stroke="{colour}" stroke-width="2.5" points="{points}"/>' if part.any() else "")
+    height = round(CELL * 0.55 * len(rows)) + GAP
+    body = "\n".join(d for d in drawn if d)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 {height}" fill="none" stroke-linejoin="round">\n{body}\n</svg>\n'
+
+
+THUMBNAILS = ("home", "spectra", "rope", "ffn")
 
 
 def drawn() -> dict[str, str]:
     """Return every thumbnail by name, from Fable."""
-    results = {heads: head_spectra(SpectraParams()), plane: regions(FfnParams(lines=12))}
-    return {name: draw(results[draw]) for name, draw in THUMBNAILS.items()}
+    spectra, params = heads(head_spectra(SpectraParams())), RopeParams()
+    turning = waves(frequencies(params), unseen_phases(params))
+    return {"home": spectra, "spectra": spectra, "rope": turning, "ffn": plane(regions(FfnParams(lines=12)))}
 
 
 def main(folder: Path = FOLDER) -> None:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.shared import data
 
-NAMES: tuple[str, ...] = ("sketch",)
+NAMES: tuple[str, ...] = ("rotor", "sketch")
 """One JavaScript file and one style sheet in ``assets/components/`` per name."""
 
 _COMPONENTS = {

@@ -268,5 +268,5 @@ def test_numbers_and_pictures_can_be_taken_away(visitor):
         v.page.locator(".pictures button", has_text="SVG").first.click()
     assert "<svg" in picture.value.path().read_text()[:400]
     namespace = {}
-    exec(v.page.get_by_test_id("stCode").first.inner_text(), namespace)  # noqa: S102: the lines that the page offers
+    exec(v.page.get_by_test_id("stCode").first.inner_text(), namespace)  # the lines that the page offers
     assert namespace["result"].ov_effective_rank.shape == (4, 8)
