@@ -13,7 +13,12 @@ from engine.errors import InputError, LabError
 from engine.params import plain
 from engine.progress import console
 
-LABS = {"projections": ("ProjectionsParams", "report"), "spectra": ("SpectraParams", "report"), "rope": ("RopeParams", "report")}
+LABS = {
+    "projections": ("ProjectionsParams", "report"),
+    "ffn": ("FfnParams", "report"),
+    "rope": ("RopeParams", "report"),
+    "spectra": ("SpectraParams", "report"),
+}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": ("head_report", ("prompt", "latent", "off"))}

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from plotly.colors import sample_colorscale
 
+from engine.ffn_params import FfnParams
+from engine.ffn_regions import VIEW, RegionsResult, regions
 from engine.figures.theme import CHANCE, HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
 from engine.projections import ProjectionsParams, drag
@@ -19,6 +21,7 @@ from engine.rope_scores import UnseenResult, unseen_phases
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
 
 CELL, GAP = 60, 6
+WIDE = 534
 FOLDER = ASSETS / "thumbnails"
 
 
@@ -44,6 +47,18 @@ def _spectrum(values: np.ndarray, x: float, y: float) -> str:
 
 def _styled(body: str) -> str:
     return body.replace("<polyline ", '<polyline stroke="#fff" stroke-width="2" stroke-opacity="0.85" ')
+
+
+def plane(result: RegionsResult) -> str:
+    """Return an SVG of the plane cut into regions, each coloured by how many units are on."""
+    colours = sample_colorscale(SEQUENTIAL, list(np.arange(result.lines + 1) / result.lines))
+    cells = []
+    for corners, on in zip(result.cells, result.active, strict=True):
+        x, y = WIDE * (corners[:, 0] + VIEW) / (2 * VIEW), WIDE * (VIEW - corners[:, 1]) / (2 * VIEW)
+        points = " ".join(f"{px:.1f},{py / 2:.1f}" for px, py in zip(x, y, strict=True))
+        cells.append(f'<polygon points="{points}" fill="{colours[on]}"/>')
+    body = "\n".join(cells)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {WIDE // 2}" stroke="#fff" stroke-width="2">\n{body}\n</svg>\n'
 
 
 def waves(law: RopeResult, seen: UnseenResult) -> str:
@@ -74,14 +89,14 @@ def feet(params: ProjectionsParams, lines: int = 16) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 534 267" fill="none" stroke-width="2">\n{body}\n</svg>\n'
 
 
-THUMBNAILS = ("projections", "home", "spectra", "rope")
+THUMBNAILS = ("home", "projections", "ffn", "rope", "spectra")
 
 
 def drawn() -> dict[str, str]:
     """Return every thumbnail by name, from Fable."""
     spectra, params = heads(head_spectra(SpectraParams())), RopeParams()
-    drop = feet(ProjectionsParams(v=(2.4, 2.2)))
-    return {"projections": drop, "home": spectra, "spectra": spectra, "rope": waves(frequencies(params), unseen_phases(params))}
+    drawn = {"projections": feet(ProjectionsParams(v=(2.4, 2.2))), "ffn": plane(regions(FfnParams(lines=12)))}
+    return {**drawn, "home": spectra, "spectra": spectra, "rope": waves(frequencies(params), unseen_phases(params))}
 
 
 def main(folder: Path = FOLDER) -> None:

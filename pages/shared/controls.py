@@ -58,6 +58,13 @@ class Integer:
 
 
 @dataclass(frozen=True)
+class Scrubbed(Integer):
+    """A whole number that a component of the page sets; the link alone holds it."""
+
+    by_hand = True
+
+
+@dataclass(frozen=True)
 class Number:
     """A real number on a slider, or in a field where a slider would be too coarse."""
 

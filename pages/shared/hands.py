@@ -6,11 +6,7 @@ import streamlit as st
 
 from pages.shared import data
 
-NAMES: tuple[str, ...] = (
-    "arrows",
-    "fit_points",
-    "rotor",
-)
+NAMES: tuple[str, ...] = ("arrows", "fit_points", "rotor", "sketch")
 """One JavaScript file and one style sheet in ``assets/components/`` per name."""
 
 _COMPONENTS = {
