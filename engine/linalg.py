@@ -23,6 +23,18 @@ def product_singular_values(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(values, (0, A.shape[-1] - values.shape[-1]))
 
 
+def truncating_factors(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return L (..., r, q) and M (..., q, r) in float64 with A L[:, :k] M[:k] B = the rank-k truncation of A B for every k.
+
+    A (..., m, r), B (..., r, n), q = min(m, r). With A = Q R and the SVD R R_B^T = u s v^T of the core, the truncation is
+    Q u_k u_k^T R B; L = R^+ u and M = u^T R put that between A and B, exactly, also where A has a lower rank than r.
+    """
+    A, B = scaled(A)[0], scaled(B)[0]
+    R = torch.linalg.qr(A, mode="r").R
+    u = torch.linalg.svd(R @ torch.linalg.qr(B.mT, mode="r").R.mT).U
+    return torch.linalg.pinv(R) @ u, u.mT @ R
+
+
 def scaled(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (A / c, c) in float64: c (...,) a power of two, so the division is exact; entries then are below 2 (c = 1 for zeros)."""
     A = A.double()

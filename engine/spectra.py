@@ -12,6 +12,7 @@ from engine.circuits import CIRCUITS, Circuits, circuits, left_out
 from engine.device import compute_device, map_heads
 from engine.errors import InputError
 from engine.gram import grouped_spectra
+from engine.heads import parse_heads, write_heads
 from engine.linalg import copying_score, cumulative_energy, directions_for, gaussian_product_eigenvalues, product_eigenvalues
 from engine.models.attention import head_attention
 from engine.models.catalog import checkpoint_folder, sha256
@@ -25,6 +26,7 @@ from engine.scalars import BAND, ScalarBands, Scalars, bands_of, chance_spectra,
 TOKEN_LIMIT = 128
 CHANCE_DRAWS = 64
 FARTHEST = 1_000_000
+REMOVALS = ("zero", "mean", "keep_ov", "keep_qk")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class SpectraParams:
 
     ``model`` is a catalogue name or, outside a hosted page, a folder with a checkpoint. ``delta``: how many tokens back
     from query to key W_QK is taken; ``fold``: whether norm gains are multiplied into the weights; ``latent``: how many
-    numbers per token the compressed key cache of a layer keeps.
+    numbers per token the compressed key cache of a layer keeps. ``off``: heads that are changed, such as ``2.5,2.6``;
+    ``removal``: zero or mean (switched off), keep_ov or keep_qk (left the top ``keep`` singular directions of W_OV or W_QK).
     """
 
     model: str = "fable"
@@ -44,6 +47,9 @@ class SpectraParams:
     fold: bool = False
     latent: int = 16
     prompt: str = "The true meaning of life is absurdity, and suffering"
+    off: str = ""
+    removal: str = "zero"
+    keep: int = 0
 
     def __post_init__(self):
         if self.circuit not in CIRCUITS:
@@ -54,6 +60,11 @@ class SpectraParams:
             raise InputError(f"The distance delta is {self.delta}; accepted are 0 to {FARTHEST} tokens back from query to key.")
         if self.latent < 1:
             raise InputError(f"The latent size is {self.latent}; it must be at least 1 number per token.")
+        if self.removal not in REMOVALS:
+            raise InputError(f"The removal is {self.removal[:40]!r}; accepted are {', '.join(REMOVALS)}.")
+        if self.keep < 0:
+            raise InputError(f"The number of directions to keep is {self.keep}; it counts from 0.")
+        object.__setattr__(self, "off", write_heads(parse_heads(self.off)))  # one form of each set: one link, one cache key
 
 
 @dataclass(frozen=True)
