@@ -14,7 +14,7 @@ import numpy as np
 from engine.errors import InputError, LabError
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report")}
+LABS = {"spectra": ("SpectraParams", "report"), "norms": ("NormsParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": "head_report"}

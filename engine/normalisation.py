@@ -39,13 +39,14 @@ def standardise(x: torch.Tensor, axes: tuple[int, ...], eps: float, centred: boo
     """Return (c / s, mean, s) with s^2 = mean(c^2) + eps over ``axes``; mean (0 unless ``centred``) and s keep those axes at size 1.
 
     x: any shape, at least one axis; variances divide by the number of entries (biased), as every norm does when it trains.
-    Raises InputError for NaN or infinite entries, and where a set has c = 0 throughout with eps = 0: that is 0 / 0.
+    Raises InputError for NaN or infinite entries, and where with eps = 0 a set has c = 0 throughout (to rounding): that is 0 / 0.
     """
     check_input(x, eps)
     mean = x.mean(axes, keepdim=True) if centred else torch.zeros_like(x.mean(axes, keepdim=True))
     c = x - mean
     s = (c.square().mean(axes, keepdim=True) + eps).sqrt()
-    if not bool((s > 0).all()):
+    rounding = 4 * torch.finfo(x.dtype).eps * x.abs().amax(axes, keepdim=True)
+    if bool((s <= rounding).any()):
         what = "variance" if centred else "root mean square"
         raise InputError(f"A set has {what} 0 and epsilon is 0, so the norm is 0 / 0; give epsilon above 0 or an input that varies.")
     return c / s, mean, s

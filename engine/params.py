@@ -13,13 +13,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Number:
-    """A number to read off, with what chance would give where there is such a thing."""
+    """A number to read off, with what chance would give where there is such a thing, or another ``beside`` that is named."""
 
     label: str
     value: float
     chance: float | None = None
     digits: int = 1
     unit: str = ""
+    beside: str = "chance"
 
 
 def uses(*names: str) -> Callable:

@@ -22,7 +22,7 @@ def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Nu
     params = panel.params(panel.settle(asked.setting)[0])
     number = number_of(params)[asked.decides]
     answer = asked.answer(number.value)
-    beside = "" if number.chance is None else f" (chance: {number.chance:.{max(number.digits, 1)}f}{number.unit})"
+    beside = "" if number.chance is None else f" ({number.beside}: {number.chance:.{max(number.digits, 1)}f}{number.unit})"
     said = f"**{answer}.** {number.label}: **{number.value:.{number.digits}f}{number.unit}**{beside}. {asked.why}"
     (st.success if chosen == answer else st.info)(f"{'You saw it' if chosen == answer else 'Not quite'}: {said}")
     picture(params, f"picture_{asked.id}")

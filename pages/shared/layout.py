@@ -69,7 +69,7 @@ def numbers(shown: Iterable) -> None:
     shown = list(shown)
     with st.container(key=f"numbers_{shown[0].label}" if shown else None, horizontal=True):
         for number in shown:
-            beside = None if number.chance is None else f"chance {number.chance:.{max(number.digits, 1)}f}{number.unit}"
+            beside = None if number.chance is None else f"{number.beside} {number.chance:.{max(number.digits, 1)}f}{number.unit}"
             st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", beside, delta_color="off", delta_arrow="off")
 
 
