@@ -32,19 +32,27 @@ class StreamNorm:
 
 
 class Replacement(torch.nn.Module):
-    """A norm written out: gain * c / s + shift, with c = x - mean or x itself; ``divide=False`` leaves x as it is."""
+    """A norm written out: gain * c / s + shift, with c = x - (x . u) u for a unit vector ``remove`` = u, or x itself.
 
-    def __init__(self, norm: StreamNorm, centred: bool, gain: bool = True, divide: bool = True):
+    u = 1 / sqrt(d) everywhere is LayerNorm, none RMSNorm; ``divide=False`` leaves out the division by s.
+    """
+
+    def __init__(self, norm: StreamNorm, remove: torch.Tensor | None, gain: bool = True, divide: bool = True):
         super().__init__()
-        self.eps, self.centred, self.divide = norm.eps, centred, divide
+        self.eps, self.remove, self.divide = norm.eps, remove, divide
         self.gain, self.shift = (norm.gain, norm.shift) if gain else (None, None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the norm's output, of the shape of x (..., d_model)."""
-        c = x - x.mean(-1, keepdim=True) if self.centred else x
+        c = x if self.remove is None else x - (x @ self.remove)[..., None] * self.remove
         y = c * torch.rsqrt(c.square().mean(-1, keepdim=True) + self.eps) if self.divide else c
         y = y if self.gain is None else y * self.gain
         return y if self.shift is None else y + self.shift
+
+
+def mean_direction(norm: StreamNorm) -> torch.Tensor:
+    """Return the unit vector (d_model,) along which the mean lies: 1 / sqrt(d_model) everywhere."""
+    return torch.full_like(norm.gain, len(norm.gain) ** -0.5)
 
 
 def twin_of(model):
@@ -108,7 +116,7 @@ def folded(model):
             layer = twin.get_submodule(block + name)
             by = norm.gain[:, None] if family.transposed else norm.gain
             layer.weight = torch.nn.Parameter(layer.weight * by, requires_grad=False)
-        plain = Replacement(norm, norm.centred, gain=False)
+        plain = Replacement(norm, mean_direction(norm) if norm.centred else None, gain=False)
         plain.shift = None if norm.shift is None else norm.shift / norm.gain
         parent, _, name = norm.name.rpartition(".")
         setattr(twin.get_submodule(parent), name, plain)
