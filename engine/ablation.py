@@ -8,41 +8,17 @@ induction heads; Eckart & Young 1936, the truncation.
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
-from engine.behaviour import REPEAT_LENGTH, behaviour_scores
-from engine.circuits import circuits
-from engine.errors import InputError, ModelError
-from engine.heads import parse_heads
-from engine.linalg import truncating_factors
-from engine.models.attention import tensors_of
-from engine.models.behaviour import repeated_tokens
-from engine.models.catalog import ASSETS
-from engine.models.families import Shape
-from engine.models.interventions import Change, Member, mean_z, measured, sequence_copying, sequence_losses
-from engine.models.loading import open_model, open_tokenizer, require_causal, require_unembedding
-from engine.models.weights import layer_heads, model_shape
-from engine.params import Number, frozen, uses
+from engine.behaviour import behaviour_scores
+from engine.changes import MANY, ONE, Subject, heads_of
+from engine.errors import ModelError
+from engine.params import Number, frozen, restrict, uses
 from engine.progress import OnStep, silent
 from engine.spectra import SpectraParams
 
-PROSE = ASSETS / "data" / "held-out-prose.txt"
-CONTEXT = 128
-INDUCTION = 0.4  # prefix matching above which a head counts as an induction head
-PER_SEED = 4
+STRONG = 0.4  # a score above which a head counts as an induction or a previous-token head
 CHANGING = ("model", "fold", "off", "removal", "keep")
 """What says which change is made; ``fold``: whether the truncated matrix has the norm's gain multiplied in."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much is measured: windows of held-out prose, and seeds of repeated random tokens (four sequences each)."""
-
-    windows: int
-    seeds: int
-
-
-ONE, MANY = Budget(16, 5), Budget(8, 2)
 
 
 @dataclass(frozen=True)
@@ -120,13 +96,38 @@ class KeepResult:
     directions_90: int
 
     def numbers(self) -> tuple[Number, ...]:
-        """Return how many directions the heads need for 90 % of the intact accuracy, beside the share that needs by chance alone."""
+        """Return how many directions the heads need for 90 % of the intact accuracy, of all that they have."""
         return (Number("Directions for 90 % of copying", float(self.directions_90), None, 0, f" of {int(self.k[-1])}"),)
 
 
-def heads_of(params: SpectraParams) -> tuple[tuple[int, int], ...]:
-    """Return the heads that the parameters name, as (layer, head) pairs."""
-    return parse_heads(params.off)
+@dataclass(frozen=True)
+class LesionResult:
+    """What is left of copying without single heads and without all heads of a kind; the heads are found by their scores.
+
+    ``strongest_*``: the (layer, head) with the largest prefix matching or previous-token score; ``induction``, ``previous``:
+    all above 0.4, the strongest first. ``copying_*`` shares in [0, 1], means over ``n_seeds`` seeds, heads set to zero.
+    """
+
+    induction: tuple[tuple[int, int], ...]
+    previous: tuple[tuple[int, int], ...]
+    n_seeds: int
+    copying_before: float
+    copying_chance: float
+    without_strongest_induction: float
+    without_strongest_previous: float
+    without_induction: float
+    without_previous: float
+
+    def numbers(self) -> dict[str, Number]:
+        """Return what is left of the intact accuracy, in per cent, beside even guessing."""
+        labels = {
+            "without_strongest_induction": "Copying left without the strongest induction head",
+            "without_strongest_previous": "Copying left without the strongest previous-token head",
+            "without_induction": "Copying left without all induction heads",
+            "without_previous": "Copying left without all previous-token heads",
+        }
+        left = lambda share: 100 * share / self.copying_before if self.copying_before else 0.0  # noqa: E731
+        return {name: Number(label, left(getattr(self, name)), left(self.copying_chance), 1, " %") for name, label in labels.items()}
 
 
 @uses(*CHANGING)
@@ -136,7 +137,7 @@ def effect(params: SpectraParams, on_step: OnStep = silent) -> EffectResult:
     16 windows of held-out prose, spread over it, and 20 sequences of repeated random tokens. Raises InputError for heads or
     directions that the model does not have, ModelError for an encoder or a model that cannot be changed as asked.
     """
-    subject = _Subject(params, on_step)
+    subject = Subject(params, on_step)
     changes = subject.changes(heads_of(params))
     losses, copying = subject.measure([(), changes] if changes else [()], ONE, on_step)
     loss, error = _mean_and_error(losses)
@@ -164,7 +165,7 @@ def sweep(params: SpectraParams, on_step: OnStep = silent) -> SweepResult:
 
     A layer's heads are members of one batch, which the model computes once up to that layer. 8 windows and 8 sequences.
     """
-    subject, losses, copying = _Subject(params, on_step), [], []
+    subject, losses, copying = Subject(params, on_step), [], []
     shape = subject.shape
     before = subject.measure([()], MANY)
     for layer in range(shape.n_layers):
@@ -195,9 +196,9 @@ def keep_curve(params: SpectraParams, on_step: OnStep = silent) -> KeepResult:
     The heads are those of ``off``, or where it is empty all induction heads (prefix matching above 0.4). The matrix is
     W_QK if ``removal`` is keep_qk, else W_OV. Raises ModelError if the model has no induction head.
     """
-    heads = heads_of(params) or induction_heads(params, on_step)
+    heads = heads_of(params) or strong_heads(params, "prefix_matching", on_step)
     circuit = "qk" if params.removal == "keep_qk" else "ov"
-    subject = _Subject(replace(params, removal=f"keep_{circuit}", keep=0), on_step)
+    subject = Subject(replace(params, removal=f"keep_{circuit}", keep=0), on_step)
     k = _steps(subject.shape.d_head)
     members = [subject.changes(heads, kept) for kept in k]
     losses, copying = subject.measure(members, MANY, on_step)
@@ -209,105 +210,23 @@ def keep_curve(params: SpectraParams, on_step: OnStep = silent) -> KeepResult:
     return KeepResult(heads, circuit, copying_chance=chance, directions_90=k[int(enough.argmax())], **{n: frozen(v) for n, v in arrays.items()})
 
 
-def induction_heads(params: SpectraParams, on_step: OnStep = silent) -> tuple[tuple[int, int], ...]:
-    """Return all (layer, head) with prefix matching above 0.4, the strongest first; raise ModelError if there is none."""
-    scores = behaviour_scores(params, on_step).prefix_matching
-    found = sorted(zip(*np.nonzero(scores > INDUCTION), strict=True), key=lambda where: -scores[where])
+@uses("model")
+def lesions(params: SpectraParams, on_step: OnStep = silent) -> LesionResult:
+    """Return what is left of copying after deleting the strongest induction or previous-token head, or all heads of a kind."""
+    induction, previous = (strong_heads(params, score, on_step) for score in ("prefix_matching", "previous_token"))
+    subject = Subject(params, on_step)
+    members = [(), *(subject.changes(heads) for heads in (induction[:1], previous[:1], induction, previous))]
+    before, *left = _mean_and_spread(subject.copying(members, ONE, on_step), ONE.seeds)[0].tolist()
+    return LesionResult(induction, previous, ONE.seeds, before, 1 / subject.shape.vocab_size, *left)
+
+
+def strong_heads(params: SpectraParams, score: str = "prefix_matching", on_step: OnStep = silent) -> tuple[tuple[int, int], ...]:
+    """Return all (layer, head) whose behaviour score is above 0.4, the strongest first; raise ModelError if there is none."""
+    scores = getattr(behaviour_scores(restrict(behaviour_scores, params), on_step), score)
+    found = sorted(np.argwhere(scores > STRONG).tolist(), key=lambda where: -scores[tuple(where)])
     if not found:
-        best = scores.max()
-        raise ModelError(f"No head of this model is an induction head: the largest prefix matching is {best:.2f}, above {INDUCTION} is needed.")
-    return tuple((int(layer), int(head)) for layer, head in found)
-
-
-class _Subject:
-    """A model, what is measured on it, and the changes that its heads can undergo."""
-
-    def __init__(self, params: SpectraParams, on_step: OnStep):
-        self.params, self.shape = params, model_shape(params.model)
-        require_causal(self.shape, "switching heads off")
-        require_unembedding(self.shape, "switching heads off")
-        check_change(params, self.shape)
-        self.model = open_model(params.model, on_step)
-        self.bos = self.model.config.bos_token_id
-        self.context = min(CONTEXT, self.shape.context)
-        self.repeat_length = min(REPEAT_LENGTH, (self.shape.context - (self.bos is not None)) // 2)
-        self._means = None
-
-    def changes(self, heads, keep: int | None = None) -> Member:
-        """Return the changes that remove the heads as the parameters say; none if all directions are kept."""
-        keep = self.params.keep if keep is None else keep
-        removal, shape = self.params.removal, self.shape
-        if removal == "zero":
-            return tuple(Change("z", *head) for head in heads)
-        if removal == "mean":
-            if self._means is None:
-                self._means = mean_z(self.model, shape, self.windows(ONE)[1]).float()
-            return tuple(Change("z", *head, shift=self._means[head]) for head in heads)
-        return () if keep >= shape.d_head else tuple(truncation(self.model, shape, head, removal[-2:], keep, self.params.fold) for head in heads)
-
-    def measure(self, members: list[Member], budget: Budget, on_step: OnStep = silent) -> tuple[np.ndarray, np.ndarray]:
-        """Return losses (members, windows) in nats per token and copying accuracies (members, sequences)."""
-        text = measured(self.model, members, self.windows(budget)[0], sequence_losses, lambda: on_step(0, 2, "Reading held-out prose"))
-        count = lambda logits, ids: sequence_copying(logits, ids, self.repeat_length)  # noqa: E731
-        repeats = measured(self.model, members, self.repeats(budget), count, lambda: on_step(1, 2, "Reading repeated random tokens"))
-        return text.numpy(), repeats.numpy()
-
-    def windows(self, budget: Budget) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ids (windows, context) to measure on and as many others for means, in turn from places spread evenly over the prose."""
-        ids = prose_windows(self.params.model, 2 * budget.windows, self.context, self.bos)
-        return ids[::2], ids[1::2]
-
-    def repeats(self, budget: Budget) -> torch.Tensor:
-        """Return ids of repeated random tokens, four sequences for each seed."""
-        first = 1 if self.bos == 0 else 0
-        drawn = [repeated_tokens(self.shape.vocab_size, self.repeat_length, PER_SEED, seed, self.bos, first) for seed in range(budget.seeds)]
-        return torch.cat(drawn)
-
-    def sizes(self, budget: Budget) -> dict:
-        """Return what a result says about how it was measured."""
-        seen = {"context": self.context, "n_tokens": budget.windows * (self.context - 1)}
-        return {**seen, "repeat_length": self.repeat_length, "n_seeds": budget.seeds, "copying_chance": 1 / self.shape.vocab_size}
-
-
-def check_change(params: SpectraParams, shape: Shape) -> None:
-    """Raise InputError for heads or directions that the model does not have, ModelError where W_QK cannot be truncated."""
-    for layer, head in heads_of(params):
-        if layer >= shape.n_layers or head >= shape.n_heads:
-            accepted = f"layers 0 to {shape.n_layers - 1} and heads 0 to {shape.n_heads - 1}"
-            raise InputError(f"Head {layer}.{head}: this model has {accepted}.")
-    if params.keep > shape.d_head:
-        raise InputError(f"{params.keep} directions cannot be kept; a head of this model has {shape.d_head}.")
-    if params.removal == "keep_qk" and shape.qk_norm:
-        raise ModelError(f"{shape.family} normalises queries per head, so its scores are not x^T W_QK y: W_QK cannot be truncated; W_OV can.")
-
-
-def truncation(model, shape: Shape, where: tuple[int, int], circuit: str, keep: int, fold: bool) -> Change:
-    """Return the change after which a head's W_OV or W_QK (at distance 0) is its own rank-``keep`` truncation.
-
-    For W_OV, z - b_V becomes P (z - b_V) with W_O P W_V the truncation; for W_QK, q - b_Q becomes P^T (q - b_Q) with
-    W_Q^T P W_K the truncation: before the rotation, on the query's side only, so that heads that share the key or value
-    keep it. Biases stay: rows of A sum to 1, so z = A (W_V x) + b_V.
-    """
-    layer, head = where
-    heads = layer_heads(shape, tensors_of(model), layer)
-    A, B = circuits(heads, None, 0, fold, str(model.device)).of(circuit, head)
-    left, right = truncating_factors(A, B)
-    P = left[:, :keep] @ right[:keep]
-    P, place = (P, "z") if circuit == "ov" else (P.mT, "q")
-    biases, of = (heads.b_V, head // shape.group_size) if circuit == "ov" else (heads.b_Q, head)
-    shift = None if biases is None else (biases[of].double() - P @ biases[of].double()).float()
-    return Change(place, layer, head, P.float(), shift)
-
-
-def prose_windows(model: str, count: int, context: int, bos: int | None) -> torch.Tensor:
-    """Return ids (count, context) of held-out prose from places spread evenly over it, each after <s> if the model has one."""
-    text, tokenizer = PROSE.read_text(encoding="ascii"), open_tokenizer(model)
-    starts = [text.index(" ", i * len(text) // count) for i in range(count)]
-    n = context - (bos is not None)
-    ids = [tokenizer(text[s : s + 10 * context], add_special_tokens=False)["input_ids"][:n] for s in starts]
-    if min(map(len, ids)) < n:
-        raise ModelError(f"The tokenizer of this model makes fewer than {n} tokens of {10 * context} characters; held-out loss is not defined here.")
-    return torch.tensor([[*([] if bos is None else [bos]), *window] for window in ids])
+        raise ModelError(f"This model has no head with {score.replace('_', ' ')} above {STRONG}; the largest is {scores.max():.2f}.")
+    return tuple((layer, head) for layer, head in found)
 
 
 def _steps(d_head: int) -> list[int]:

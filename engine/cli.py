@@ -3,15 +3,13 @@
 import argparse
 import importlib
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
-import numpy as np
-
 from engine.errors import InputError, LabError
+from engine.params import plain
 from engine.progress import console
 
 LABS = {"spectra": ("SpectraParams", "report"), "norms": ("NormsParams", "report")}
@@ -44,17 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     return 0
-
-
-def plain(value):
-    """Return a result as JSON-ready data: arrays as nested lists, non-finite numbers as null."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(v) for v in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lab(name: str):

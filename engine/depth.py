@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.device import compute_device
+from engine.device import compute_device, map_heads
 from engine.errors import InputError
 from engine.linalg import energy_effective_rank
 from engine.normalisation import NORMS, standardise
@@ -53,19 +53,21 @@ class DepthResult:
         power = lambda values: float(np.median(log10(values)))  # noqa: E731
         rank = float(np.median(self.effective_rank[:, -1]))
         return {
-            "signal": Number("Signal, power of ten", power(self.signal[:, -1] / self.signal[:, 0]), 0.0, 1, "", UNCHANGED),
-            "difference": Number("Difference of two inputs, power of ten", power(self.difference[:, -1]), 0.0, 1, "", UNCHANGED),
-            "gradient": Number("Gradient at the input, power of ten", power(self.gradient[:, 0]), 0.0, 1, "", UNCHANGED),
-            "rank": Number("Effective rank of the Jacobian", rank, float(np.median(self.effective_rank[:, 0])), 1, f" of {self.width}", "one block"),
+            "signal": Number("Signal, power of ten", power(self.signal[:, -1] / self.signal[:, 0]), 0.0, 1, against=UNCHANGED),
+            "difference": Number("Difference of two inputs, power of ten", power(self.difference[:, -1]), 0.0, 1, against=UNCHANGED),
+            "gradient": Number("Gradient at the input, power of ten", power(self.gradient[:, 0]), 0.0, 1, against=UNCHANGED),
+            "rank": Number(
+                "Effective rank of the Jacobian", rank, float(np.median(self.effective_rank[:, 0])), 1, f" of {self.width}", against="one block"
+            ),
         }
 
     def clip_numbers(self) -> tuple[Number, ...]:
         """Return the largest and the smallest weight gradient and their ratio, each beside what they were before clipping."""
         before, after = (np.median(log10(g), 0) for g in (self.weight_gradient, self.clipped))
         return (
-            Number("Largest weight gradient, power of ten", after.max(), before.max(), 1, "", "before clipping"),
-            Number("Smallest, power of ten", after.min(), before.min(), 1, "", "before clipping"),
-            Number("Ratio of both, power of ten", float(np.ptp(after)), float(np.ptp(before)), 1, "", "before clipping"),
+            Number("Largest weight gradient, power of ten", float(after.max()), None, 1, "", float(before.max())),
+            Number("Smallest, power of ten", float(after.min()), None, 1, "", float(before.min())),
+            Number("Ratio of both, power of ten", float(np.ptp(after)), None, 1, "", float(np.ptp(before))),
         )
 
 
@@ -136,9 +138,16 @@ def depth_study(params: NormsParams, on_step: OnStep = silent) -> DepthResult:
     Raises InputError if all weights together exceed 2^25 numbers.
     """
     if params.seeds * params.depth * params.width**2 > MOST_WEIGHTS:
-        raise InputError(f"{params.seeds} networks of {params.depth} blocks of width {params.width} are too many to wait for; take fewer or narrower.")
+        raise InputError(
+            f"{params.seeds} networks of {params.depth} blocks of width {params.width} are too many to wait for; take fewer or narrower."
+        )
+    stacks = drawn(params)
+    return map_heads(lambda stack: _studied(params, *stack, on_step), [stacks], stacks[0])[0]  # one thread: two take ten times as long
+
+
+def _studied(params: NormsParams, W, b, x, delta, v, on_step: OnStep) -> DepthResult:
+    """Return the result for what ``drawn`` gave."""
     name = "layer" if params.norm == "batch" else params.norm
-    W, b, x, delta, v = drawn(params)
     track, blocks, depths, spectra = [(x, delta)], [], checkpoints(params.depth), []
     whole = torch.eye(params.width, dtype=x.dtype, device=x.device).expand(len(W), -1, -1)
     for layer in range(params.depth):

@@ -42,10 +42,10 @@ class NoiseResult:
     def numbers(self) -> tuple[Number, ...]:
         """Return the noise at batches of 2 and 256, beside LayerNorm's, and the gap between training and evaluation."""
         return (
-            Number("Noise of an output, batch of 2", float(self.train[0]), float(self.layer[0]), 3, "", "LayerNorm"),
-            Number("Noise of an output, batch of 256", float(self.train[-1]), float(self.layer[-1]), 3, "", "LayerNorm"),
-            Number("Training against evaluation, first batch", float(self.apart[0]), self.floor, 3, "", "exact statistics"),
-            Number(f"The same after {len(self.steps)} batches", float(self.apart[-1]), self.floor, 3, "", "exact statistics"),
+            Number("Noise of an output, batch of 2", float(self.train[0]), float(self.layer[0]), 3, against="LayerNorm"),
+            Number("Noise of an output, batch of 256", float(self.train[-1]), float(self.layer[-1]), 3, against="LayerNorm"),
+            Number("Training against evaluation, first batch", float(self.apart[0]), self.floor, 3, against="exact statistics"),
+            Number(f"The same after {len(self.steps)} batches", float(self.apart[-1]), self.floor, 3, against="exact statistics"),
         )
 
 

@@ -26,7 +26,8 @@ class GeometryResult:
 
     ``d``: features of the curve; ``means`` (k,); ``angle``, ``low``, ``high`` (k,): mean angle between both norms' outputs in
     degrees and its 5 and 95 % over 200 Gaussian vectors with that mean added; ``expected`` (k,): arctan(mean), d large.
-    ``here``: the mean angle at the mean asked for. ``radius``: mean length of both norms' outputs in R^3; ``two_answers``: how many different points LayerNorm leaves in R^2 with epsilon 0, to 3 digits.
+    ``here``: the mean angle at the mean asked for. ``radius``: mean length of both norms' outputs in
+    R^3; ``two_answers``: how many different points LayerNorm leaves in R^2 with epsilon 0, to 3 digits.
     """
 
     mean: float
@@ -49,9 +50,9 @@ class GeometryResult:
     def numbers(self) -> tuple[Number, ...]:
         """Return the radius beside the unit sphere of the source, the answers left in R^2, and the angle beside random directions."""
         return (
-            Number("Length of the outputs in R³, mean", self.radius, 1.0, 3, "", "the source says"),
-            Number("LayerNorm's answers in R², epsilon 0", self.two_answers, len(self.points_2), 0, "", "points put in"),
-            Number(f"Angle between the norms, {self.d} features", self.here, 90.0, 1, "°", "random directions"),
+            Number("Length of the outputs in R³, mean", self.radius, 1.0, 3, against="the source says"),
+            Number("LayerNorm's answers in R², epsilon 0", self.two_answers, len(self.points_2), 0, against="points put in"),
+            Number(f"Angle between the norms, {self.d} features", self.here, 90.0, 1, "°", against="random directions"),
         )
 
 
@@ -93,10 +94,10 @@ class JacobiansResult:
         """Return ranks beside d, LayerNorm's largest row sum beside a doubly stochastic matrix's, and the distance from autograd."""
         d, layer, rms = self.layer.d, self.layer, self.rms
         return (
-            Number("LayerNorm: rank above rounding", layer.rank, d, 0, "", "full"),
-            Number("RMSNorm: rank above rounding", rms.rank, d, 0, "", "full"),
-            Number("LayerNorm: largest row sum", float(np.abs(layer.row_sums).max()), 1.0, 3, "", "doubly stochastic"),
-            Number("LayerNorm: smallest entry times s", float(layer.matrix.min() * layer.scale), 0.0, 3, "", "doubly stochastic, at least"),
+            Number("LayerNorm: rank above rounding", layer.rank, d, 0, against="full"),
+            Number("RMSNorm: rank above rounding", rms.rank, d, 0, against="full"),
+            Number("LayerNorm: largest row sum", float(np.abs(layer.row_sums).max()), 1.0, 3, against="doubly stochastic"),
+            Number("LayerNorm: smallest entry times s", float(layer.matrix.min() * layer.scale), 0.0, 3, against="doubly stochastic, at least"),
         )
 
 
@@ -140,7 +141,9 @@ def jacobians(params: NormsParams, on_step: OnStep = silent) -> JacobiansResult:
     x = block[marked(block.shape)[:2]]
     check_features(len(x))
     on_step(0, 1, "Singular values of the Jacobians")
-    return JacobiansResult(*(_studied(name, x, params.eps, params.seed) for name in ("layer", "rms")), frozen(EPSILONS.copy()), frozen(STEP_SIZES.copy()))
+    return JacobiansResult(
+        *(_studied(name, x, params.eps, params.seed) for name in ("layer", "rms")), frozen(EPSILONS.copy()), frozen(STEP_SIZES.copy())
+    )
 
 
 def _studied(name: str, x: torch.Tensor, eps: float, seed: int) -> JacobianResult:

@@ -89,8 +89,10 @@ class SwapResult:
         random = self.losses["a random direction removed"]
         return (
             Number("Loss as trained, nats per token", base, self.chance, 3),
-            Number(f"More with {other}", self.losses[other] - base, random - base, 3, "", "a random direction removed"),
-            Number("More without the gains", self.losses[self.trained.replace("same", "no")] - base, self.chance - base, 2, "", "knowing nothing"),
+            Number(f"More with {other}", self.losses[other] - base, random - base, 3, against="a random direction removed"),
+            Number(
+                "More without the gains", self.losses[self.trained.replace("same", "no")] - base, self.chance - base, 2, against="knowing nothing"
+            ),
         )
 
 
@@ -113,7 +115,7 @@ class FoldResult:
         change = np.abs(self.after / self.before - 1)
         return (
             Number("Function: largest change of a logit, relative", self.difference / self.largest * 1e6, None, 2, " millionths"),
-            Number("Spectra: largest change of a head's effective rank", 100 * float(change.max()), 0.0, 1, " %", "function"),
+            Number("Spectra: largest change of a head's effective rank", 100 * float(change.max()), 0.0, 1, " %", against="function"),
         )
 
 

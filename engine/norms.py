@@ -203,10 +203,10 @@ def block_numbers(params: NormsParams, result: BlockResult) -> dict[str, Number]
     """Return what is read off the marked set: mean, RMS, the other entries and directions lost, each beside what was before."""
     others, entries = result.others(result.after), f" of {result.set_size}"
     return {
-        "mean": Number("Mean of the marked set", result.set_at("after_mean") + 0.0, result.set_at("before_mean"), 2, "", "before"),
-        "rms": Number("RMS of the marked set", result.set_at("after_rms"), result.set_at("before_rms"), 2, "", "before"),
-        "others": Number("RMS of its other entries", others, result.others(result.before), 3, "", "before"),
-        "lost": Number("Directions of the set lost", result.lost, 0, 0, entries, "without a norm"),
+        "mean": Number("Mean of the marked set", result.set_at("after_mean") + 0.0, None, 2, "", result.set_at("before_mean")),
+        "rms": Number("RMS of the marked set", result.set_at("after_rms"), None, 2, "", result.set_at("before_rms")),
+        "others": Number("RMS of its other entries", others, None, 3, "", result.others(result.before)),
+        "lost": Number("Directions of the set lost", result.lost, 0, 0, entries, against="without a norm"),
     }
 
 

@@ -5,6 +5,7 @@ default, so that the object that reaches the function, which is also its cache k
 and no more: moving a slider that a function does not read never computes it again.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
@@ -13,14 +14,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Number:
-    """A number to read off, with what chance would give where there is such a thing, or another ``beside`` that is named."""
+    """A number to read off, with what chance would give, or what else ``against`` names, and what it was before a change."""
 
     label: str
     value: float
     chance: float | None = None
     digits: int = 1
     unit: str = ""
-    beside: str = "chance"
+    before: float | None = None
+    against: str = "chance"
+
+    @property
+    def beside(self) -> str | None:
+        """What stands under the number: before the change, and chance or another reference."""
+        said = [] if self.before is None else [f"before {self.before:.{self.digits}f}{self.unit}"]
+        said += [] if self.chance is None else [f"{self.against} {self.chance:.{max(self.digits, 1)}f}{self.unit}"]
+        return ", ".join(said) or None
 
 
 def uses(*names: str) -> Callable:
@@ -45,3 +54,14 @@ def frozen(values) -> np.ndarray:
     array = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
     array.flags.writeable = False
     return array
+
+
+def plain(value):
+    """Return a result as JSON-ready data: arrays as nested lists, non-finite numbers as null."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

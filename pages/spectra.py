@@ -1,6 +1,7 @@
-"""Which heads carry many directions, and which few?
+"""Which heads matter, and how many directions do they carry?
 
-Sources: seed notes on spectral diagnostics; Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+Sources: seed notes on spectral diagnostics; Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits";
+Olsson et al. 2022, "In-context Learning and Induction Heads".
 """
 
 import streamlit as st
@@ -10,31 +11,43 @@ from pages.shared import navigation
 navigation.require_frame()
 
 from engine.figures import spectra as figures  # noqa: E402
-from engine.spectra import SpectraParams, chance, head_numbers, head_spectra, prompt_attention  # noqa: E402
+from engine.heads import parse_heads  # noqa: E402
+from engine.spectra import REMOVALS, SpectraParams, chance, head_numbers, head_spectra  # noqa: E402
+from pages.parts import spectra as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Switch, Text  # noqa: E402
-from pages.shared.guess import guess  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, prose, share, tabs  # noqa: E402
+from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, Text  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 
 PANEL = Panel(
     SpectraParams,
-    tabs=("Energy", "Attention", "Guess"),
+    tabs=tuple(parts.TABS),
+    view=parts.VIEW,
     model=models.control(),
-    circuit=Choice("Circuit", {"ov": "what it moves", "qk": "where it looks"}),
+    circuit=Choice("Circuit", {"ov": "", "qk": ""}, help="ov: what a head moves; qk: where it looks"),
     layer=Integer("Layer", 0),
     head=Integer("Head", 0),
     delta=Integer("Tokens back from query to key", 0),
     fold=Switch("Fold the norm's gain into the weights"),
+    off=Heads("Changed heads"),
+    removal=Menu("A changed head", dict(zip(REMOVALS, parts.REMOVALS, strict=True))),
+    keep=Integer("Directions kept", 0),
     latent=Integer("Numbers kept per token", 1),
-    prompt=Text("Prompt", 400),
+    prompt=Text("Prompt", 2000),
 )
 
 lab = open_lab("spectra")
 shape = models.shape(PANEL)
-limits = {"layer": shape.n_layers - 1, "head": shape.n_heads - 1, "delta": shape.context - 1, "latent": shape.n_kv_heads * shape.d_head}
+limits = {
+    "layer": shape.n_layers - 1,
+    "head": shape.n_heads - 1,
+    "delta": shape.context - 1,
+    "latent": 2 * shape.n_kv_heads * shape.d_head,
+    "keep": shape.d_head,
+    **dict.fromkeys(("off", "compare"), (shape.n_layers, shape.n_heads)),
+}
 with models.refusing(PANEL):
     models.sidebar(PANEL, run(head_spectra, PANEL.read(**limits)))
 
@@ -42,48 +55,33 @@ with models.refusing(PANEL):
 @st.fragment
 def explore() -> None:
     """Draw all that a control changes; nothing else of the page runs again while a slider moves."""
-    params = PANEL.read(**limits)
-    result, by_chance = run(head_spectra, params), run(chance, params)
-    where = (params.circuit, params.layer, params.head)
-    name = f"layer {params.layer}, head {params.head}"
+    params, view = PANEL.read(**limits), PANEL.view(**limits)
+    result, by_chance, changed = run(head_spectra, params), run(chance, params), parse_heads(params.off)
+    where, name = (params.layer, params.head), f"layer {params.layer}, head {params.head}"
     with controls():
-        PANEL.draw("circuit", "layer", "head", **limits)
+        PANEL.draw("colour", "circuit", "layer", "head", **limits)
+        parts.head_switch(PANEL, params)
+        PANEL.draw("keep", **limits) if params.removal.startswith("keep") else None
         with st.popover("More"):
-            PANEL.draw("delta", "fold", **limits)
+            PANEL.draw("removal", "off", "sort", "delta", "fold", **limits)
+            parts.sets_of_heads(PANEL, params)
             st.caption(" ".join(result.left_out))
     left, right = st.columns([5, 6])
-    with left:
-        show(figures.head_map(result, by_chance, *where), key="map", label=f"Effective rank of every head; {name} is chosen", on_pick=PANEL.pick)
+    with left, mishaps():
+        score = parts.scored(view["colour"], params)
+        strip = figures.head_strip(score, params.circuit, *where, changed)
+        full = strip if view["sort"] or shape.n_heads > 64 else figures.head_map(score, params.circuit, shape.n_kv_heads, *where, changed)
+        show(full, key="map", label=f"{score.name} of every head; {name} is chosen", on_pick=PANEL.pick, narrow=strip)
     with right:
-        show(figures.spectrum(result, by_chance, *where), key="spectrum", label=f"Singular values of {name} over the band of chance")
-    numbers(head_numbers(params, result, by_chance).values())
-    tab = tabs(PANEL)
-    if tab["Energy"].open:
-        with tab["Energy"]:
-            prose("How many directions must be kept to hold a share of what the head can do? A flat spectrum needs nearly all of them.")
-            show(figures.energy_curve(result, by_chance, *where), key="energy", label=f"Cumulative energy of {name} beside chance")
-    if tab["Attention"].open:
-        with tab["Attention"], mishaps():
-            PANEL.draw("prompt")
-            attention = run(prompt_attention, params)
-            show(figures.attention(attention), key="attention", label=f"Attention of {name} on the prompt")
-            numbers(attention.numbers())
-    if tab["Guess"].open:
-        with tab["Guess"]:
-            for asked in lab.guesses:
-                guess(asked, PANEL, numbers_of, picture_of)
+        kept = params.keep if where in changed and params.removal == f"keep_{params.circuit}" else None
+        spectrum = figures.spectrum(result, by_chance, params.circuit, *where, kept)
+        show(spectrum, key="spectrum", label=f"Singular values of {name} over the band of chance")
+    numbers([head_numbers(params, result, by_chance)["effective_rank"], *parts.behaviour_numbers(params)])
+    for tab, draw in zip(tabs(PANEL).values(), parts.TABS.values(), strict=True):
+        if tab.open:
+            with tab, mishaps():
+                draw(PANEL, params, view, limits)
     share(PANEL, params)
-
-
-def numbers_of(params: SpectraParams) -> dict:
-    """Return the numbers that a guess may be about."""
-    return head_numbers(params, run(head_spectra, params), run(chance, params))
-
-
-def picture_of(params: SpectraParams, key: str) -> None:
-    """Draw what a guess was about."""
-    figure = figures.energy_curve(run(head_spectra, params), run(chance, params), params.circuit, params.layer, params.head)
-    show(figure, key=key, label="Cumulative energy beside chance")
 
 
 explore()

@@ -1,5 +1,7 @@
 // Hosts a plotly figure: Plotly.react in one node, so that zoom, selection and the node itself survive new data.
 const hosts = new WeakMap();
+const NARROW = 640;
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 let library;
 
 function load(path) {
@@ -45,24 +47,56 @@ function themed(layout, { text, grid, surface, family, scale }) {
   return full;
 }
 
+// A heat map may come as gzipped bytes: rows of numbers from 0 to 255, a fifth of what they are as text.
+async function unpacked({ packed, ...trace }) {
+  if (!packed) return trace;
+  const bytes = Uint8Array.from(atob(packed.gz), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const values = new Uint8Array(await new Response(stream).arrayBuffer());
+  const [rows, columns] = packed.shape;
+  const seen = (row, column) => packed.mask !== "causal" || column <= row;
+  const z = Array.from({ length: rows }, (_, row) =>
+    Array.from({ length: columns }, (_, column) => (seen(row, column) ? values[row * columns + column] * packed.scale : null)));
+  return { ...trace, z };
+}
+
+// A phone may get a picture of its own.
+function chosen(data) {
+  return data.narrow && innerWidth < NARROW ? data.narrow : data;
+}
+
 async function draw(host) {
   const Plotly = await load(host.data.library);
-  const layout = themed(JSON.parse(host.data.layout), host.theme);
-  if (host.drawnTraces !== host.data.traces) { // the same objects again tell plotly that there is nothing to compute
-    host.drawnTraces = host.data.traces;
-    host.traces = JSON.parse(host.data.traces);
+  const picture = chosen(host.data);
+  const layout = themed(JSON.parse(picture.layout), host.theme);
+  if (host.drawnTraces !== picture.traces) { // the same objects again tell plotly that there is nothing to compute
+    host.drawnTraces = picture.traces;
+    host.traces = await Promise.all(JSON.parse(picture.traces).map(unpacked));
   }
+  host.cursor = layout.meta?.cursor;
   const touch = matchMedia("(pointer: coarse)").matches;
   const config = { displaylogo: false, displayModeBar: touch ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d"] };
   await Plotly.react(host.node, host.traces, layout, config);
-  if (!host.listening) {
-    host.listening = true;
-    host.node.on("plotly_click", (event) => {
-      const picked = event.points[0].customdata;
-      if (host.data.clicks && picked && typeof picked === "object") host.send("click", picked);
-    });
-  }
+  if (!host.listening) listen(host);
   host.node.dataset.drawn = String(Number(host.node.dataset.drawn || 0) + 1);
+}
+
+function listen(host) {
+  host.listening = true;
+  const send = (picked) => host.data.clicks && picked && typeof picked === "object" && host.send("click", picked);
+  host.node.on("plotly_click", (event) => send(event.points[0].customdata));
+  host.node.addEventListener("keydown", (event) => {
+    const [down, right] = ARROWS[event.key] ?? [];
+    const cells = host.traces[0]?.customdata;
+    if (!host.cursor || down === undefined || !cells) return;
+    const [row, column] = host.cursor; // in a strip there is one row, and all arrows move along it
+    const next = Array.isArray(cells[0]) ? [row + down, column + right] : [0, column + down + right];
+    const picked = Array.isArray(cells[0]) ? cells[next[0]]?.[next[1]] : cells[next[1]];
+    event.preventDefault();
+    if (!picked) return;
+    host.cursor = next;
+    send(picked);
+  });
 }
 
 // One figure at a time, with a pause between them in which the browser can paint: the first is seen while the others wait.
@@ -82,7 +116,11 @@ export default function ({ parentElement, data, setTriggerValue }) {
     hosts.set(parentElement, host);
     host.size = new ResizeObserver(() => { // the window, or the sidebar that opens beside the page
       clearTimeout(host.settled);
-      host.settled = setTimeout(() => host.listening && window.Plotly.Plots.resize(node), 100);
+      host.settled = setTimeout(() => {
+        if (!host.listening) return;
+        if (chosen(host.data).traces !== host.drawnTraces) queue(host);
+        else window.Plotly.Plots.resize(node);
+      }, 100);
     });
     host.size.observe(node);
     host.watch = setInterval(() => {
@@ -95,7 +133,8 @@ export default function ({ parentElement, data, setTriggerValue }) {
   host.send = setTriggerValue;
   host.node.setAttribute("aria-label", data.label);
   host.node.classList.toggle("clickable", data.clicks);
-  if (host.data?.traces !== data.traces || host.data?.layout !== data.layout) {
+  if (data.clicks) host.node.tabIndex = 0;
+  if (["traces", "layout"].some((part) => host.data?.[part] !== data[part] || host.data?.narrow?.[part] !== data.narrow?.[part])) {
     host.data = data;
     queue(host);
   }

@@ -13,8 +13,10 @@ from plotly.io.json import to_json_plotly
 HERE = "#2f7fd6"
 WARM = "#d9742b"
 CHANCE = "#8a8f98"
+PALETTE = (HERE, WARM, "#2e9e6b", "#b560c4", "#c9a227", "#d64f5f")
 CHANCE_FILL = "rgba(138, 143, 152, 0.25)"
 SEQUENTIAL = "Viridis"
+DIVERGING = "RdBu"
 FONT_SIZE = 14
 CLEAR = "rgba(0,0,0,0)"
 TITLE = {"font": {"size": FONT_SIZE + 2}, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 4}}

@@ -5,11 +5,16 @@ three are pure: ``parse(write(v)) == v`` for every value that ``clamp`` leaves a
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from engine.errors import InputError
+from engine.heads import parse_heads, write_heads
+
 SHOWN = 40
+Pick = Callable[[dict], None]
 
 
 class Unreadable(ValueError):
@@ -99,8 +104,44 @@ class Number:
         return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
 
 
+@dataclass(frozen=True)
+class Steps:
+    """One of a few numbers on a slider, in ascending order: for what is better moved by factors than by amounts."""
+
+    label: str
+    values: tuple[float, ...]
+
+    def parse(self, raw: str) -> float:
+        """Return the number, whole if the steps are; raise Unreadable if the text is none, or not finite."""
+        value = Number(self.label, 0, 0, 1).parse(raw)
+        return int(value) if all(isinstance(step, int) for step in self.values) and value == int(value) else value
+
+    def clamp(self, value: float) -> float:
+        """Return the step nearest to a value."""
+        return min(self.values, key=lambda step: abs(step - value))
+
+    @property
+    def accepted(self) -> str:
+        """The steps in words."""
+        return ", ".join(map(self.write, self.values))
+
+    def write(self, value: float) -> str:
+        """Return the value as the link holds it."""
+        return f"{value:g}"
+
+    def draw(self, key: str, value: float) -> float:
+        """Draw the slider."""
+        return st.select_slider(self.label, self.values, value, format_func=self.write, key=key, bind="query-params")
+
+
 class _OneOf:
     """What controls with named options share."""
+
+    def parse(self, raw: str) -> str:
+        """Return the option; raise Unreadable if there is none of that name."""
+        if raw not in self.options:
+            raise Unreadable("is not an option")
+        return raw
 
     def clamp(self, value: str) -> str:
         """Return the value: what ``parse`` lets through is acceptable."""
@@ -122,18 +163,13 @@ class Choice(_OneOf):
 
     label: str
     options: dict[str, str]
-
-    def parse(self, raw: str) -> str:
-        """Return the option; raise Unreadable if there is none of that name."""
-        if raw not in self.options:
-            raise Unreadable("is not an option")
-        return raw
+    help: str | None = None
 
     def draw(self, key: str, value: str) -> str:
         """Draw the options side by side."""
         shown = list(self.options)
         captions = list(self.options.values()) if any(self.options.values()) else None
-        chosen = st.radio(self.label, shown, shown.index(value), key=key, captions=captions, horizontal=True, bind="query-params")
+        chosen = st.radio(self.label, shown, shown.index(value), key=key, captions=captions, horizontal=True, bind="query-params", help=self.help)
         return chosen if chosen is not None else value
 
 
@@ -251,8 +287,67 @@ class Numbers:
         return ",".join(f"{number:.12g}" for number in self.clamp(value))
 
 
-Control = Integer | Number | Choice | Switch | Text | Named | Numbers
-"""A control with ``by_hand`` is drawn by a component of the page, and its value lives in the link alone."""
+@dataclass(frozen=True)
+class Menu(_OneOf):
+    """One of many, from a menu that shows their names in words: ``options`` maps what the link holds to those words."""
+
+    label: str
+    options: dict[str, str]
+    help: str | None = None
+
+    by_hand = True
+
+    def draw(self, key: str, value: str, pick: Pick) -> None:
+        """Draw the menu at a value; ``pick`` takes the next one."""
+        shown = f"{key}_menu"
+        st.session_state[shown] = value
+        chosen = lambda: pick({key: st.session_state[shown]})  # noqa: E731
+        st.selectbox(self.label, list(self.options), format_func=self.options.get, key=shown, on_change=chosen, help=self.help)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A set of heads such as ``2.5,2.6``; ``high`` is (layers, heads) of the chosen model, ``most`` how many may be named."""
+
+    label: str
+    most: int = 1024
+    high: tuple[int, int] | None = None
+
+    by_hand = True
+
+    def parse(self, raw: str) -> str:
+        """Return the set in its one written form; raise Unreadable if the text names no heads."""
+        try:
+            return write_heads(parse_heads(raw))
+        except InputError as error:
+            raise Unreadable("is not a list of heads") from error
+
+    def clamp(self, value: str) -> str:
+        """Return the set without heads that the model lacks."""
+        layers, heads = self.high or (math.inf, math.inf)
+        return write_heads([head for head in parse_heads(value) if head[0] < layers and head[1] < heads][: self.most])
+
+    @property
+    def accepted(self) -> str:
+        """What may be named, in words."""
+        limits = f", layers 0 to {self.high[0] - 1}, heads 0 to {self.high[1] - 1}" if self.high else ""
+        return f"at most {self.most} heads as LAYER.HEAD with commas between{limits}"
+
+    def write(self, value: str) -> str:
+        """Return the set as the link holds it."""
+        return value
+
+    def draw(self, key: str, value: str, pick: Pick) -> None:
+        """Draw the set as chips; of a model whose heads are not known, as text."""
+        layers, heads = self.high or (0, 0)
+        shown, options = f"{key}_chips", [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
+        st.session_state[shown] = [name for name in value.split(",") if name]
+        chosen = lambda: pick({key: ",".join(st.session_state[shown])})  # noqa: E731
+        st.multiselect(self.label, options, key=shown, max_selections=self.most, on_change=chosen, placeholder="none")
+
+
+Control = Integer | Number | Steps | Choice | Switch | Text | Named | Numbers | Menu | Heads
+"""The value of a control with ``by_hand`` lives in the link alone: a component of the page draws it, or it draws itself."""
 
 
 def within(control: Control, high: int | None) -> Control:

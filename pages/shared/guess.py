@@ -9,10 +9,10 @@ from pages.shared.data import Guess
 from pages.shared.panel import Panel
 
 
-def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Number]], picture: Callable[[object, str], None]) -> None:
+def guess(asked: Guess, panel: Panel, number_of: Callable[[object, str], Number], picture: Callable[[object, str], None]) -> None:
     """Ask one question; when a choice is made, draw ``picture(params, key)`` and give the answer.
 
-    The answer is the number ``asked.decides`` among ``number_of(params)``, computed at the guess's own setting.
+    The answer is ``number_of(params, asked.decides)``, computed then, at the guess's own setting.
     """
     st.markdown(f"**{asked.question}**")
     labels = [label for label, _ in asked.choices]
@@ -20,9 +20,9 @@ def guess(asked: Guess, panel: Panel, number_of: Callable[[object], dict[str, Nu
     if chosen is None:
         return
     params = panel.params(panel.settle(asked.setting)[0])
-    number = number_of(params)[asked.decides]
+    number = number_of(params, asked.decides)
     answer = asked.answer(number.value)
-    beside = "" if number.chance is None else f" ({number.beside}: {number.chance:.{max(number.digits, 1)}f}{number.unit})"
+    beside = f" ({number.beside})" if number.beside else ""
     said = f"**{answer}.** {number.label}: **{number.value:.{number.digits}f}{number.unit}**{beside}. {asked.why}"
     (st.success if chosen == answer else st.info)(f"{'You saw it' if chosen == answer else 'Not quite'}: {said}")
     picture(params, f"picture_{asked.id}")

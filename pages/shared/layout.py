@@ -36,7 +36,7 @@ def share(panel: Panel, params) -> None:
     from pages.shared.show import copy_link
 
     with st.container(key="share", horizontal=True, vertical_alignment="center"):
-        copy_link(urlencode(panel.write(params, st.session_state.get(TAB))))
+        copy_link(urlencode(panel.write(params, **panel.view())))
         st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
     panel.agree()
     seconds = st.session_state.get("_seconds")
@@ -65,12 +65,11 @@ def prose(text: str) -> None:
 
 
 def numbers(shown: Iterable) -> None:
-    """Draw numbers in a row, each with what chance would give beside it."""
+    """Draw numbers in a row, each with what chance would give beneath it, and what it was before a change."""
     shown = list(shown)
     with st.container(key=f"numbers_{shown[0].label}" if shown else None, horizontal=True):
         for number in shown:
-            beside = None if number.chance is None else f"{number.beside} {number.chance:.{max(number.digits, 1)}f}{number.unit}"
-            st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", beside, delta_color="off", delta_arrow="off")
+            st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", number.beside, delta_color="off", delta_arrow="off")
 
 
 def tabs(panel: Panel) -> Mapping:

@@ -15,9 +15,12 @@ _MISSED, _AGAIN, _TRIED = "_missed", "_again", "_tried"
 
 
 class Panel:
-    """The controls of a page. Names must equal the fields of the parameter class; checked when the page is imported."""
+    """The controls of a page. Names must equal the fields of the parameter class; checked when the page is imported.
 
-    def __init__(self, params_class: type, tabs: tuple[str, ...] = (), **controls: Control):
+    ``view`` holds what a link says of the page that no engine function reads, such as the colour of a map: control and default.
+    """
+
+    def __init__(self, params_class: type, tabs: tuple[str, ...] = (), view: Mapping[str, tuple[Control, object]] | None = None, **controls: Control):
         names = [f.name for f in fields(params_class)]
         if sorted(names) != sorted(controls):
             raise TypeError(f"Controls {sorted(controls)} are not the fields {sorted(names)} of {params_class.__name__}.")
@@ -25,11 +28,12 @@ class Panel:
         default = params_class()
         self.defaults = {name: getattr(default, name) for name in names}
         self.controls: dict[str, Control] = {name: controls[name] for name in names}
-        if tabs:
-            self.controls[TAB] = Choice("Tab", dict.fromkeys(tabs, ""))
-            self.defaults[TAB] = tabs[0]
+        view = dict(view or {}) | ({TAB: (Choice("Tab", dict.fromkeys(tabs, "")), tabs[0])} if tabs else {})
+        self.views = tuple(view)
+        self.controls |= {name: control for name, (control, _) in view.items()}
+        self.defaults |= {name: default for name, (_, default) in view.items()}
 
-    def settle(self, query: Mapping[str, str], **limits: int) -> tuple[dict[str, str], list[str]]:
+    def settle(self, query: Mapping[str, str], **limits) -> tuple[dict[str, str], list[str]]:
         """Return the corrected query and a sentence for each correction; pure.
 
         ``limits`` are upper limits that depend on the chosen model. ``settle(write(p)) == (write(p), [])``.
@@ -49,14 +53,17 @@ class Panel:
         """Return a control with the limit that the chosen model sets, if any."""
         return within(self.controls[name], limits.get(name))
 
-    def write(self, params, tab: str | None = None) -> dict[str, str]:
+    def write(self, params, **view) -> dict[str, str]:
         """Return every field as link parameters, defaults included, so that a link outlives a change of defaults."""
-        values = {f.name: getattr(params, f.name) for f in fields(params)}
-        if self.tabs:
-            values[TAB] = tab or self.tabs[0]
+        values = {f.name: getattr(params, f.name) for f in fields(params)} | {name: self.defaults[name] for name in self.views} | view
         return {name: self.controls[name].write(value) for name, value in values.items()}
 
-    def read(self, **limits: int):
+    def view(self, **limits) -> dict[str, object]:
+        """Return what the page stands at beside its parameters: the ``view`` controls and the open tab."""
+        good, _ = self.settle(st.query_params.to_dict() | self._state(), **limits)
+        return {name: self.controls[name].parse(good[name]) if name in good else self.defaults[name] for name in self.views}
+
+    def read(self, **limits):
         """Return the parameters that the page stands at; a value that is not acceptable is mended, said, and run again."""
         for name, value in st.session_state.pop(_AGAIN, {}).items():
             st.session_state[name] = value
@@ -75,19 +82,26 @@ class Panel:
         self._mend({**query, **state, name: default}, state, query)
         _say_and_rerun([f"{reason} Using {quoted(default)}."])
 
-    def params(self, settled: Mapping[str, str], **limits: int):
+    def params(self, settled: Mapping[str, str], **limits):
         """Return the parameter object of a settled link; what it leaves out is at its default."""
         values = {name: control.parse(settled[name]) if name in settled else self.defaults[name] for name, control in self.controls.items()}
         values |= {name: self.limited(name, limits).clamp(values[name]) for name in limits}
         return self.params_class(**{f.name: values[f.name] for f in fields(self.params_class)})
 
-    def draw(self, *names: str, **limits: int) -> None:
+    def draw(self, *names: str, **limits) -> None:
         """Draw some of the controls where the page stands now; ``read`` has their values."""
         for name in names:
             control, expected = self.limited(name, limits), st.session_state.get(name)
+            if by_hand(control):
+                control.draw(name, control.parse(settle(control, self._held(name), self.defaults[name])[0]), self.pick)
+                continue
             drawn = control.draw(name, control.clamp(self.defaults[name]))
             if name in st.session_state and expected not in (None, drawn) and not _going_back():
                 st.session_state.setdefault(_MISSED, {})[name] = expected
+
+    def _held(self, name: str) -> str:
+        """Return what the link holds of a control, or its default."""
+        return st.query_params.get(name, self.controls[name].write(self.defaults[name]))
 
     def agree(self) -> None:
         """Run the page once more if a control did not take the value it was set to.

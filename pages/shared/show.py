@@ -22,11 +22,12 @@ _copy_link = st.components.v2.component(
 _picture = st.components.v2.component("bare_weights_picture", html="<div></div>", js=data.text("components/picture.js"))
 
 
-def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None = None) -> None:
+def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None = None, narrow=None) -> None:
     """Draw a plotly figure that keeps its node and its zoom when its data change.
 
-    ``label`` says in words what is seen. A click on a point that carries ``customdata`` calls ``on_pick`` with it
-    before the page runs again.
+    ``label`` says in words what is seen; ``narrow`` is another figure of the same height for a phone. A click on a point
+    that carries ``customdata`` calls ``on_pick`` with it before the page runs again; where ``layout.meta`` holds a
+    ``cursor`` (row, column), the arrow keys do the same for the points next to it.
     """
 
     from engine.figures.theme import as_json  # home shows pictures too, and imports no plotly
@@ -38,7 +39,13 @@ def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None
 
     _figure(
         key=key,
-        data={**as_json(figure), "label": label, "library": f"app/static/{static.PLOTLY}", "clicks": on_pick is not None},
+        data={
+            **as_json(figure),
+            "narrow": as_json(narrow) if narrow else None,
+            "label": label,
+            "library": f"app/static/{static.PLOTLY}",
+            "clicks": on_pick is not None,
+        },
         height=figure.layout.height,
         on_click_change=clicked,
     )

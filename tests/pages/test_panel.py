@@ -47,7 +47,7 @@ VALID = st.builds(
 
 @given(VALID, st.sampled_from(["One", "Two"]))
 def test_a_good_link_is_left_alone(params, tab):
-    link = PANEL.write(params, tab)
+    link = PANEL.write(params, tab=tab)
     assert set(link) == {*PANEL.defaults}
     assert PANEL.settle(link) == (link, [])
     assert Params(**{k: PANEL.controls[k].parse(v) for k, v in link.items() if k != "tab"}) == params
