@@ -51,14 +51,12 @@ class DepthResult:
     def numbers(self) -> dict[str, Number]:
         """Return what is left after all blocks: powers of ten (medians over seeds) and the effective rank of the Jacobian."""
         power = lambda values: float(np.median(log10(values)))  # noqa: E731
-        rank = float(np.median(self.effective_rank[:, -1]))
+        first, last = (float(np.median(self.effective_rank[:, i])) for i in (0, -1))
         return {
             "signal": Number("Signal, power of ten", power(self.signal[:, -1] / self.signal[:, 0]), 0.0, 1, against=UNCHANGED),
             "difference": Number("Difference of two inputs, power of ten", power(self.difference[:, -1]), 0.0, 1, against=UNCHANGED),
             "gradient": Number("Gradient at the input, power of ten", power(self.gradient[:, 0]), 0.0, 1, against=UNCHANGED),
-            "rank": Number(
-                "Effective rank of the Jacobian", rank, float(np.median(self.effective_rank[:, 0])), 1, f" of {self.width}", against="one block"
-            ),
+            "rank": Number("Effective rank of the Jacobian", last, first, 1, f" of {self.width}", against="one block"),
         }
 
     def clip_numbers(self) -> tuple[Number, ...]:

@@ -86,13 +86,11 @@ class SwapResult:
         """Return the loss as trained beside chance, and what the other norm and no gain cost beside removing a random direction."""
         base = self.losses[self.trained]
         other = next(name for name in ("LayerNorm, same gain", "RMSNorm, same gain") if name != self.trained)
-        random = self.losses["a random direction removed"]
+        random, plain = self.losses["a random direction removed"], self.losses[self.trained.replace("same", "no")]
         return (
             Number("Loss as trained, nats per token", base, self.chance, 3),
             Number(f"More with {other}", self.losses[other] - base, random - base, 3, against="a random direction removed"),
-            Number(
-                "More without the gains", self.losses[self.trained.replace("same", "no")] - base, self.chance - base, 2, against="knowing nothing"
-            ),
+            Number("More without the gains", plain - base, self.chance - base, 2, against="knowing nothing"),
         )
 
 
