@@ -1,5 +1,11 @@
 """Bare Weights: page configuration, navigation, and the chosen page inside the frame."""
 
+import os
+import sys
+
+if "numpy" not in sys.modules:  # afterwards it would come too late: see engine.device.symmetric_product
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import streamlit as st
 
 from pages.shared import navigation

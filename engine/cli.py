@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -15,8 +16,9 @@ from engine.progress import console
 LABS = {"spectra": ("SpectraParams", "report"), "norms": ("NormsParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
-PAGES = {"spectra": "head_report"}
-"""Lab -> what ``--figure`` draws: function NAME of ``engine.NAME`` computes it, ``engine.figures.NAME.page`` makes it HTML."""
+PAGES = {"spectra": ("head_report", ("prompt", "latent"))}
+"""Lab -> (NAME of one page, options that ask for it as ``--figure`` does): function NAME of ``engine.NAME`` computes it, with
+``table()`` for a terminal and ``data()`` for JSON; ``engine.figures.NAME.page`` makes it HTML."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -32,12 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parser(argv).parse_args(argv)
         module, params_class, function = _lab(options.lab)
-        params = params_class(**{f.name: getattr(options, f.name) for f in fields(params_class)})
-        if options.figure:
-            _draw(PAGES[options.lab], params, options.figure, sys.stderr if options.json else sys.stdout)
-        if options.json or not options.figure:
+        named = {f.name: getattr(options, f.name) for f in fields(params_class) if hasattr(options, f.name)}
+        params = params_class(**named)
+        _check_targets(figure=options.figure, json=options.json)
+        page, asks_for_it = PAGES.get(options.lab, (None, ()))
+        if options.figure is not None or not named.keys().isdisjoint(asks_for_it):
+            _report(page, params, options.figure, options.json)
+        else:
             result = function(params, console)
-            _write(result, module.table(result), options.json)
+            _write(asdict(result), module.table(result), options.json)
     except (LabError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -63,7 +68,9 @@ def _parser(argv: list[str]) -> _Parser:
                 _add_option(command, field)
         command.set_defaults(figure=None)
         if name in PAGES:
-            command.add_argument("--figure", metavar="FILE", help="write the pictures of what is asked as one HTML file, and print its numbers")
+            asks_for_it = " or ".join(f"--{option}" for option in PAGES[name][1])
+            what = f"write pictures of one head as an HTML file; this, {asks_for_it} print its numbers in place of the table of all"
+            command.add_argument("--figure", metavar="FILE", help=what)
         command.add_argument("--json", metavar="FILE|-", help="write the whole result as JSON to a file, or - for standard output")
     return parser
 
@@ -71,15 +78,29 @@ def _parser(argv: list[str]) -> _Parser:
 def _add_option(command: argparse.ArgumentParser, field) -> None:
     """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
     kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": type(field.default)}
-    command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=field.default, help=f"default: {field.default}", **kind)
+    command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=argparse.SUPPRESS, help=f"default: {field.default}", **kind)
 
 
-def _draw(name: str, params, target: str, file) -> None:
-    """Write a page of pictures and print its numbers to ``file``."""
+def _check_targets(**targets: str | None) -> None:
+    """Raise InputError for a file that cannot be written, before anything is computed for it."""
+    for option, target in targets.items():
+        if target is None or (option, target) == ("json", "-"):
+            continue
+        folder = Path(target).parent
+        if not folder.is_dir():
+            raise InputError(f"No such file or directory: {str(folder)[:200]!r}; --{option} takes a file in a folder that exists.")
+        if Path(target).is_dir() or not os.access(Path(target) if Path(target).exists() else folder, os.W_OK):
+            raise InputError(f"--{option} takes a file that can be written; {target[:200]!r} is a folder or may not be written.")
+
+
+def _report(name: str, params, figure: str | None, target: str | None) -> None:
+    """Write a page of pictures, print its numbers (to the error output beside JSON), write them as JSON: what was asked of these."""
     report = getattr(importlib.import_module(f"engine.{name}"), name)(params, console)
-    text = importlib.import_module(f"engine.figures.{name}").page(report)
-    Path(target).write_text(text, encoding="utf-8")
-    _print(*report.table(), file=file)
+    if figure is not None:
+        Path(figure).write_text(importlib.import_module(f"engine.figures.{name}").page(report), encoding="utf-8")
+    if target is not None and figure is not None:
+        _print(*report.table(), file=sys.stderr)
+    _write(report.data(), report.table(), target)
 
 
 def _print(header: list[str], rows: list[list], file=None) -> None:
@@ -89,12 +110,12 @@ def _print(header: list[str], rows: list[list], file=None) -> None:
     print("\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells), file=file)
 
 
-def _write(result, table: tuple[list[str], list[list]], target: str | None) -> None:
-    """Print the table, or write the result's fields as JSON."""
+def _write(data: dict, table: tuple[list[str], list[list]], target: str | None) -> None:
+    """Print the table, or write the data as JSON."""
     if target is None:
         _print(*table)
         return
-    text = json.dumps(plain(asdict(result)), allow_nan=False)
+    text = json.dumps(plain(data), allow_nan=False)
     if target == "-":
         print(text)
     else:

@@ -5,8 +5,8 @@ With W_OV1 of the earlier head and W_OV2, W_QK2 of the later one (column convent
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 
 Route: |M W_OV1|_F^2 is the inner product of M^T M and W_OV1 W_OV1^T. Both are symmetric, and both come from the factors by
-way of r x r Grams, so blocks of their rows above the diagonal, of all heads at once, are multiplied as two tall matrices:
-no d x d matrix of any head exists.
+way of r x r Grams, so rows above the diagonal are enough. Each CPU thread takes a block of rows of all heads, and multiplies
+what a layer reads by what all earlier layers wrote as two tall matrices: no d x d matrix of any head exists.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ import numpy as np
 import torch
 
 from engine.circuits import Circuits
-from engine.device import map_heads
+from engine.device import map_heads, workers
+from engine.gram import gram
 from engine.models.weights import model_shape
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
 from engine.spectra import SpectraParams, layer_circuits
 
 KINDS = ("q", "k", "v")
-BLOCK_BYTES = 48 * 2**20
-PARTS = 3
+BLOCK_BYTES = 24 * 2**20
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,21 @@ def composition_scores(layers: list[Circuits], on_step: OnStep = silent, dtype: 
 
     All layers of a model, of equal shapes. The d x d side is in ``dtype``, Grams and norms always in float64: scores are
     good to 1e-6 in float32 and to 1e-12 in float64, half as many digits below a score of 1e-4. Memory beside the weights:
-    four blocks of at most 48 MB, or one row of every head where that is more, and 5 (N, N) numbers.
+    24 MB per CPU thread, or one row of every head where that is more, and 3 (N, N) numbers per CPU thread.
     """
     sides = map_heads(lambda c: _sides(c, dtype), layers, at=layers[0].W_O)
     n_layers, n_heads, d = len(layers), *layers[0].W_O.shape[:2]
-    edges = _edges(d, n_layers * n_heads, dtype.itemsize)
+    edges, at_once = _edges(d, (n_layers + 3) * n_heads, dtype.itemsize), workers(at=layers[0].W_O)
     new = lambda kind, *size: torch.zeros(size, dtype=kind, device=layers[0].W_O.device)  # noqa: E731
-    squares, buffer = new(torch.float64, n_layers, 3, n_heads, n_layers, n_heads), new(dtype, 4, n_layers * n_heads * edges[1] * d)
-    for done, (start, stop) in enumerate(pairwise(edges)):
-        on_step(done, len(edges) - 1, "Composition of all pairs of heads, block by block")
-        size, width = (n_heads, stop - start, d - start), n_layers * n_heads * (stop - start) * (d - start)
-        S, P = buffer[0, :width].view(n_layers, *size), buffer[1:].flatten()[: 3 * width].view(n_layers, 3, *size)
-        tasks = [(side, out) for i, of_layer in enumerate(sides) for side, out in zip(of_layer, (S[i], *P[i]), strict=True)]
-        map_heads(lambda task, at=(start, stop): _rows(*task, *at), tasks, at=S)
-        S[..., stop - start :] *= 2  # blocks above the diagonal stand for those below it as well
-        _add_products(squares, S.flatten(-2), P.flatten(-2))
+    squares = new(torch.float64, at_once, n_layers, 3, n_heads, n_layers, n_heads)
+    memory = new(dtype, at_once, (n_layers + 3) * n_heads * edges[1] * d)
+    blocks = list(pairwise(edges))
+    for done in range(0, len(blocks), at_once):
+        on_step(done, len(blocks), "Composition of all pairs of heads, block by block")
+        tasks = zip(squares, memory, blocks[done : done + at_once], strict=False)
+        map_heads(lambda task: _add_block(sides, *task), tasks, at=memory)
     order = new(torch.float64, n_layers, n_layers).add_(1).tril(-1)  # [later, earlier]
-    scores = squares.clamp(0, 1).sqrt() * order[:, None, None, :, None]
+    scores = squares.sum(0).clamp(0, 1).sqrt() * order[:, None, None, :, None]
     return scores.permute(1, 3, 4, 0, 2).reshape(3, n_layers * n_heads, n_layers * n_heads)
 
 
@@ -90,7 +88,7 @@ class _Side:
 
 def _sides(c: Circuits, dtype: torch.dtype) -> list[_Side]:
     """Return W_OV W_OV^T, which is written, then M^T M for M = W_QK^T, W_QK, W_OV, which is read through query, key, value."""
-    G_O, G_V, G_Q, G_K = (_gram(W) for W in (c.W_O.mT, c.W_V, c.W_Q, c.W_K))
+    G_O, G_V, G_Q, G_K = (gram(X) for X in (c.W_O, c.W_V.mT, c.W_Q.mT, c.W_K.mT))
     parts = ((c.W_O, G_O, G_V), (c.W_Q.mT, G_Q, G_K), (c.W_K.mT, G_K, G_Q), (c.W_V.mT, G_V, G_O))
     return [_side(X, outer, inner, len(c.W_O), dtype) for X, outer, inner in parts]
 
@@ -105,34 +103,35 @@ def _side(X: torch.Tensor, outer: torch.Tensor, inner: torch.Tensor, n_heads: in
     return _Side(X, by.to(torch.promote_types(X.dtype, dtype)), G.to(dtype))
 
 
+def _add_block(sides: list[list[_Side]], squares: torch.Tensor, memory: torch.Tensor, block: tuple[int, int]) -> None:
+    """Add what a block of rows gives to each inner product, (later layer, kind, head, earlier layer, head).
+
+    Layer by layer, in the caller's memory: what the layer reads, against what all before it wrote; then what it writes.
+    """
+    n_layers, _, n_heads = squares.shape[:3]
+    rows, columns = block[1] - block[0], sides[0][0].X.shape[1] - block[0]
+    room = memory[: (n_layers + 3) * n_heads * rows * columns].view(-1, n_heads, rows, columns)
+    written, read = room[:-3], room[-3:]
+    for i, (writes, *reads) in enumerate(sides):
+        if i > 0:
+            for side, out in zip(reads, read, strict=True):
+                _rows(side, out, *block)
+            products = read.flatten(2).flatten(0, 1) @ written[:i].flatten(2).flatten(0, 1).T
+            squares[i, :, :, :i] += products.view(3, n_heads, i, n_heads)
+        _rows(writes, written[i], *block)
+        written[i, ..., rows:] *= 2  # blocks above the diagonal stand for those below it as well
+
+
 def _rows(side: _Side, out: torch.Tensor, start: int, stop: int) -> None:
     """Put rows start..stop, columns from start on, of a layer's matrices into ``out`` (n_heads, stop - start, d - start)."""
     tail = _shared((side.X[:, start:] * side.by).to(out.dtype), len(out))
     torch.bmm(tail[:, : stop - start] @ side.G, tail.mT, out=out)
 
 
-def _add_products(squares: torch.Tensor, S: torch.Tensor, P: torch.Tensor) -> None:
-    """Add one block's inner products to (later layer, kind, head, earlier layer, head), in a few tall matrix products.
-
-    Part of each product joins layers that are not earlier and later; such large products are still the quickest.
-    """
-    n_layers, n_heads, size = S.shape
-    parts = [n_layers * i // PARTS for i in range(PARTS + 1)]
-    for a, b in pairwise(parts):
-        products = P[a:b].reshape(-1, size) @ S[:b].reshape(-1, size).T
-        squares[a:b, :, :, :b] += products.view(b - a, 3, n_heads, b, n_heads)
-
-
-def _edges(d: int, n_heads_in_all: int, itemsize: int) -> list[int]:
-    """Return where blocks of rows begin and end: as many rows as keep a block of all heads within the memory set aside."""
-    rows = max(1, min(d, BLOCK_BYTES // (itemsize * d * n_heads_in_all)))
+def _edges(d: int, n_matrices: int, itemsize: int) -> list[int]:
+    """Return where blocks of rows begin and end: as many rows as keep a block of all matrices within the memory set aside."""
+    rows = max(1, min(d, BLOCK_BYTES // (itemsize * d * n_matrices)))
     return [*range(0, d, rows), d]
-
-
-def _gram(W: torch.Tensor) -> torch.Tensor:
-    """Return W W^T in float64, (n, r, r), for W (n, r, d)."""
-    W = W.double()
-    return W @ W.mT
 
 
 def _shared(M: torch.Tensor, n_heads: int) -> torch.Tensor:

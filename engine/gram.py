@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.device import CPU_THREADS, map_heads
+from engine.device import CPU_THREADS, map_heads, symmetric_product
 from engine.linalg import product_singular_values, scaled
 
 EPS = torch.finfo(torch.float64).eps
@@ -25,6 +25,8 @@ SAFE = (1e-120, 1e120)
 """Traces within which no product of two Grams under- or overflows; those of any float32 factor but zero lie inside."""
 MOST_HEADS_PER_TASK = 12
 """Larger batches cost less overhead (4 heads: 107 ms where 12 take 95, on two cores), as long as every core has one."""
+BUFFER_BYTES = 2**21
+"""What a thread keeps for factors in float64, or one factor where that is more: about one core's own cache."""
 MAX_DIRECTIONS = 32
 _local = threading.local()
 
@@ -78,7 +80,7 @@ def _parts(A: torch.Tensor, B: torch.Tensor, heads: int) -> list[tuple[torch.Ten
 def _spectra(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return singular values, scale and the exact-route mask of one task's heads."""
     group = len(A) // len(B)
-    G_A, G_B = _gram(A), _gram(B.mT)
+    G_A, G_B = gram(A), gram(B.mT)
     traces_A, traces_B = _trace(G_A), _trace(G_B)
     safe_A, safe_B = ((SAFE[0] < t) & (t < SAFE[1]) for t in (traces_A, traces_B))
     L, info = torch.linalg.cholesky_ex(_or_identity(G_B, safe_B))
@@ -122,22 +124,30 @@ def _balanced_norms(G_A: torch.Tensor, G_B: torch.Tensor) -> tuple[torch.Tensor,
     return (by_rows[0] * by_rows[1]).sqrt(), (by_squares[0] * by_squares[1]).sqrt()
 
 
-def _gram(X: torch.Tensor) -> torch.Tensor:
-    """Return X^T X in float64, (n, r, r), for X (n, m, r), reading X along whichever axis is contiguous."""
-    wide = X.stride(-1) != 1
-    work = _in_double(X.mT if wide else X)
-    return torch.bmm(work, work.mT) if wide else torch.bmm(work.mT, work)
+def gram(X: torch.Tensor) -> torch.Tensor:
+    """Return X^T X in float64, (n, r, r), for X (n, m, r), reading X along whichever axis is contiguous.
+
+    On a CPU a few heads at a time, so that what was converted is still in the core's cache when it is multiplied.
+    """
+    if X.device.type != "cpu":
+        return X.double().mT @ X.double()
+    G = torch.empty(len(X), X.shape[2], X.shape[2], dtype=torch.float64)
+    heads = max(1, BUFFER_BYTES // (8 * X.shape[1] * X.shape[2]))
+    for part, out in zip(X.split(heads), G.split(heads), strict=True):
+        wide = part.stride(-1) != 1
+        work = _in_double(part.mT if wide else part)
+        symmetric_product(work if wide else work.mT, out)
+    return G
 
 
 def _in_double(X: torch.Tensor) -> torch.Tensor:
-    """Return X in float64: on the CPU in a buffer that the thread keeps, so that no page is touched for the first time."""
-    if X.dtype == torch.float64 or X.device.type != "cpu":
-        return X.double()
+    """Return X in float64, on the CPU: in a buffer that the thread keeps, so that no page is touched for the first time."""
+    if X.dtype == torch.float64:
+        return X
     buffer = getattr(_local, "buffer", None)
     if buffer is None or buffer.numel() < X.numel():
         buffer = _local.buffer = torch.empty(X.numel(), dtype=torch.float64)
-    work = buffer[: X.numel()].view(X.shape)
-    return work.copy_(X)
+    return buffer[: X.numel()].view(X.shape).copy_(X)
 
 
 def _trace(G: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 What the source's own script ``latent_projection.py`` computes (seed 004).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from engine.latent import LatentResult, latent_cache
 from engine.models.weights import model_shape
@@ -36,6 +36,10 @@ class HeadReport:
         numbers = [*head_numbers(self.params, self.spectra, self.chance).values(), *self.attention.numbers(), *self.latent.numbers()]
         value = lambda n, v: "" if v is None else f"{v:.{n.digits}f}{n.unit}"  # noqa: E731
         return ["", "value", "chance"], [[n.label, value(n, n.value), value(n, n.chance)] for n in numbers]
+
+    def data(self) -> dict:
+        """Return the fields of the spectra of all heads, and under ``attention`` and ``latent`` those of this head's two results."""
+        return {**asdict(self.spectra), "attention": asdict(self.attention), "latent": asdict(self.latent)}
 
 
 def head_report(params: SpectraParams, on_step: OnStep = silent) -> HeadReport:

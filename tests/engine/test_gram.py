@@ -18,6 +18,14 @@ EPS = np.finfo(float).eps
 M, R, N = 9, 4, 7
 
 
+@pytest.fixture(autouse=True, scope="module", params=[False, True], ids=["torch", "numpy"])
+def numpy_alone(request):
+    """Run every test with the Grams of either library: which of them a process uses depends on its environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.device.NUMPY_ALONE", request.param)
+        yield
+
+
 def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -253,3 +261,13 @@ def test_the_gpu_agrees_with_the_cpu():
         (cpu,), (gpu,) = grouped_spectra([(A, B)]), grouped_spectra([(A.to(device), B.to(device))])
         size = cpu.scale[:, None]
         assert ((cpu.singular_values - gpu.singular_values.cpu()).abs() <= 1e-9 * cpu.singular_values + 50 * EPS * size).all()
+
+
+@pytest.mark.parametrize("budget", [1, gram.BUFFER_BYTES])
+def test_grams_of_every_layout_and_precision(monkeypatch, budget):
+    monkeypatch.setattr(gram, "BUFFER_BYTES", budget)
+    stored = gaussian(30, 5, 8)
+    layouts = [stored, stored.mT.contiguous().mT, stored.transpose(0, 1).contiguous().transpose(0, 1), stored[:, 1:, 2:]]
+    for X in [*layouts, *(X.float() for X in layouts), *(X.bfloat16() for X in layouts)]:
+        expected = np.einsum("nmi,nmj->nij", X.double().numpy(), X.double().numpy())
+        assert gram.gram(X).numpy() == pytest.approx(expected, rel=1e-13, abs=1e-13)

@@ -1,5 +1,8 @@
 """Keys in a smaller cache: both errors against truncations carried out, and the script that draws them."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,7 @@ from engine.cli import main
 from engine.errors import InputError
 from engine.latent import latent_cache, latent_errors
 from engine.models.loading import open_model
-from engine.spectra import SpectraParams
+from engine.spectra import SpectraParams, prompt_attention
 from tests.engine.test_head_spectra import gaussian
 
 PROMPT = "w1 w5 w9 w1 w7 w20 w33 w2 w40 w41"
@@ -114,3 +117,34 @@ def test_figure_and_json_go_together(small_model, tmp_path, capsys):
     assert out.startswith("{")
     assert "Error, weight truncated" in err
     assert target.stat().st_size > 10**6
+
+
+@pytest.mark.parametrize("asked", [["--prompt", PROMPT], ["--latent", "6"]])
+def test_prompt_and_latent_count_without_a_figure(small_model, capsys, asked):
+    command = ["spectra", "--model", small_model, "--layer", "2", "--head", "3", *asked]
+    params = SpectraParams(model=small_model, layer=2, head=3)
+    params = replace(params, prompt=PROMPT) if "--prompt" in asked else replace(params, latent=6)
+    latent, attention = latent_cache(params), prompt_attention(params)
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    for number in (*latent.numbers(), *attention.numbers()):
+        assert f"{number.value:.{number.digits}f}{number.unit}" in printed
+    assert main([*command, "--json", "-"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["latent"]["latent"] == params.latent
+    assert result["latent"]["from_weights"] == pytest.approx(latent.from_weights)
+    assert np.array(result["attention"]["attention"]) == pytest.approx(attention.attention)
+    assert len(result["ov_singular_values"]) == 3
+
+
+@pytest.mark.parametrize("option", ["--figure", "--json"])
+@pytest.mark.parametrize("target", ["/no/such/folder/out.html", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_computed(small_model, monkeypatch, capsys, option, target):
+    computed = []
+    monkeypatch.setattr("engine.head_report.head_report", lambda *_: computed.append(1))
+    monkeypatch.setattr("engine.spectra.report", lambda *_: computed.append(1))
+    assert main([*SCRIPT, "--model", small_model, option, target]) == 2
+    out, err = capsys.readouterr()
+    assert (out, computed) == ("", [])
+    assert option in err
+    assert len(err.splitlines()) == 1
