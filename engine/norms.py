@@ -206,8 +206,14 @@ def block_numbers(params: NormsParams, result: BlockResult) -> dict[str, Number]
         "mean": Number("Mean of the marked set", result.set_at("after_mean") + 0.0, None, 2, "", result.set_at("before_mean")),
         "rms": Number("RMS of the marked set", result.set_at("after_rms"), None, 2, "", result.set_at("before_rms")),
         "others": Number("RMS of its other entries", others, None, 3, "", result.others(result.before)),
+        "answers": Number("Different outputs, to one digit", different(result.after), None, 0, "", different(result.before)),
         "lost": Number("Directions of the set lost", result.lost, 0, 0, entries, against="without a norm"),
     }
+
+
+def different(values: np.ndarray) -> int:
+    """Return how many different numbers there are, to one digit after the point."""
+    return len(np.unique(np.round(values, 1) + 0.0))
 
 
 def report(params: NormsParams, on_step: OnStep = silent) -> ReportResult:

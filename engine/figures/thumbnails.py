@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from engine.figures.theme import SEQUENTIAL
+from engine.figures.theme import HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
+from engine.norm_geometry import GeometryResult, geometry
+from engine.norms import NormsParams
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
 
 CELL, GAP = 60, 6
@@ -42,13 +44,24 @@ def _styled(body: str) -> str:
     return body.replace("<polyline ", '<polyline stroke="#fff" stroke-width="2" stroke-opacity="0.85" ')
 
 
-THUMBNAILS = {"home": heads, "spectra": heads}
+def spheres(result: GeometryResult) -> str:
+    """Return an SVG of points in R^3 after RMSNorm (the sphere) and after LayerNorm (the circle), seen from the side."""
+    view = np.array([[0.8, -0.6, 0.0], [0.3, 0.4, -0.866]])
+    drawn = []
+    for points, colour, size in ((result.rms_3, WARM, 4), (result.layer_3, HERE, 6)):
+        x, y = 150 + 75 * view @ points.T
+        drawn += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{colour}" fill-opacity="0.8"/>' for a, b in zip(x, y, strict=True)]
+    body = "\n".join(drawn)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 300" stroke="none">\n{body}\n</svg>\n'
+
+
+THUMBNAILS = ("home", "spectra", "norms")
 
 
 def drawn() -> dict[str, str]:
-    """Return every thumbnail by name, from Fable."""
-    result = head_spectra(SpectraParams())
-    return {name: draw(result) for name, draw in THUMBNAILS.items()}
+    """Return every thumbnail by name, from Fable and from seeded points."""
+    spectra = heads(head_spectra(SpectraParams()))
+    return {"home": spectra, "spectra": spectra, "norms": spheres(geometry(NormsParams(mean=0.0)))}
 
 
 def main(folder: Path = FOLDER) -> None:
