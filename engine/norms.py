@@ -203,7 +203,7 @@ def block_numbers(params: NormsParams, result: BlockResult) -> dict[str, Number]
     """Return what is read off the marked set: mean, RMS, the other entries and directions lost, each beside what was before."""
     others, entries = result.others(result.after), f" of {result.set_size}"
     return {
-        "mean": Number("Mean of the marked set", result.set_at("after_mean") + 0.0, None, 2, "", result.set_at("before_mean")),
+        "mean": Number("Mean of the marked set", round(result.set_at("after_mean"), 9) + 0.0, None, 2, "", result.set_at("before_mean")),
         "rms": Number("RMS of the marked set", result.set_at("after_rms"), None, 2, "", result.set_at("before_rms")),
         "others": Number("RMS of its other entries", others, None, 3, "", result.others(result.before)),
         "answers": Number("Different outputs, to one digit", different(result.after), None, 0, "", different(result.before)),

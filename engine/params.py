@@ -28,7 +28,8 @@ class Number:
     def beside(self) -> str | None:
         """What stands under the number: before the change, and chance or another reference."""
         said = [] if self.before is None else [f"before {self.before:.{self.digits}f}{self.unit}"]
-        said += [] if self.chance is None else [f"{self.against} {self.chance:.{max(self.digits, 1)}f}{self.unit}"]
+        digits = max(self.digits, 1) if self.against == "chance" else self.digits
+        said += [] if self.chance is None else [f"{self.against} {self.chance:.{digits}f}{self.unit}"]
         return ", ".join(said) or None
 
 

@@ -36,7 +36,7 @@ PANEL = Panel(
     eps=Steps("Epsilon", (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)),
     seed=Integer("Seed", 0, 20),
     model=models.control(),
-    mean=Number("Mean added to every feature", 0.0, 5.0, 0.1),
+    mean=Number("Mean added to every feature", 0.0, 3.0, 0.1),
     prompt=Text("Prompt", 400),
     stack=Choice("Block", dict.fromkeys(STACKS, ""), help="relu: Linear then ReLU; linear: Linear alone"),
     init=Choice("Initialisation", dict.fromkeys(INITS, "")),

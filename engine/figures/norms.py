@@ -12,7 +12,9 @@ from engine.norms import BlockResult
 
 SHOWN_FEATURES = 24
 COLOUR = {"layer": HERE, "rms": WARM}
+SPACE = (-2.6, 5.4)
 LEVELS = (4, 12, 40, 120)
+WIDE = {**MARGIN, "l": 78}
 FAINT = "rgba(138, 143, 152, 0.35)"
 
 
@@ -58,12 +60,12 @@ def spread(result: BlockResult, along: str) -> go.Figure:
 def noise(result: NoiseResult) -> go.Figure:
     """Return how far one sample's output scatters with its company against the batch size, in training, in evaluation, and for LayerNorm."""
     traces = [
-        line(result.sizes, result.expected, CHANCE, "√(1.5 / batch size)"),
-        line(result.sizes, result.train, HERE, "BatchNorm, training", markers=True),
-        line(result.sizes, result.layer, WARM, "LayerNorm, and BatchNorm in evaluation", markers=True),
+        line(result.sizes, result.expected, CHANCE, "√(1.5/N)"),
+        line(result.sizes, result.train, HERE, "training", markers=True),
+        line(result.sizes, result.layer, WARM, "evaluation; LayerNorm", markers=True),
     ]
-    x = {"title": "batch size", "type": "log", "range": [0.2, 2.5], "tickvals": [2, 4, 8, 16, 32, 64, 128, 256]}
-    return figure(330, "Noise from the rest of the batch", x, {"title": "scatter of an output", "range": [-0.05, 1]}, traces, legend=_under())
+    x = {"title": "batch size N", "type": "log", "range": [0.2, 2.5], "tickvals": [2, 4, 8, 16, 32, 64, 128, 256]}
+    return figure(330, "BatchNorm: noise from the rest of the batch", x, {"title": "scatter of an output", "range": [-0.05, 1]}, traces)
 
 
 def running(result: NoiseResult) -> go.Figure:
@@ -74,7 +76,7 @@ def running(result: NoiseResult) -> go.Figure:
     ]
     y = {"title": "training − evaluation, RMS", "range": [0, 1.6]}
     title = f"Two answers of one layer, batch of {result.batch}"
-    return figure(330, title, {"title": "batches seen", "range": [0, len(result.steps) + 1]}, y, traces, legend=_under())
+    return figure(330, title, {"title": "batches seen", "range": [0, len(result.steps) + 1]}, y, traces)
 
 
 def space(result: GeometryResult) -> go.Figure:
@@ -91,9 +93,9 @@ def space(result: GeometryResult) -> go.Figure:
         }
         for field, name, colour, size in named
     ]
-    axis = {"range": [-3, 3], "gridcolor": FAINT, "zerolinecolor": FAINT, "showbackground": False, "nticks": 5, "tickfont": {"size": 10}}
+    axis = {"range": list(SPACE), "gridcolor": FAINT, "zerolinecolor": FAINT, "showbackground": False, "nticks": 5, "tickfont": {"size": 10}}
     axes = {f"{name}axis": {**axis, "title": {"text": f"x<sub>{i}</sub>"}} for i, name in enumerate("xyz", 1)}
-    scene = {**axes, "aspectmode": "cube", "dragmode": "turntable", "camera": {"eye": {"x": 1.5, "y": -1.0, "z": 0.8}}}
+    scene = {**axes, "aspectmode": "cube", "dragmode": "turntable", "camera": {"eye": {"x": 1.15, "y": -0.9, "z": 0.6}}}
     return figure(400, "Three features: turn it", "", "", traces, scene=scene, margin={**MARGIN, "l": 0, "r": 0, "b": 0})
 
 
@@ -111,8 +113,8 @@ def plane(result: GeometryResult) -> go.Figure:
         }
         for field, name, colour, size in named
     ]
-    x = {"title": "x<sub>1</sub>", "range": [-3, 3], "constrain": "domain"}
-    return figure(400, "Two features", x, {"title": "x<sub>2</sub>", "range": [-3, 3], "scaleanchor": "x", "constrain": "domain"}, traces)
+    x = {"title": "x<sub>1</sub>", "range": list(SPACE), "constrain": "domain"}
+    return figure(400, "Two features", x, {"title": "x<sub>2</sub>", "range": list(SPACE), "scaleanchor": "x", "constrain": "domain"}, traces)
 
 
 def angles(result: GeometryResult) -> go.Figure:
@@ -137,7 +139,7 @@ def singular_values(result: JacobiansResult) -> go.Figure:
         values = np.maximum(found.singular_values * found.scale, 1e-18)
         traces.append(line(np.arange(1, found.d + 1), values, COLOUR[name], NORMS[name].label, markers=True))
     x = {"title": "direction", "range": [0, result.layer.d + 1]}
-    return figure(330, "What gets through, times s", x, {"title": "s × singular value", **_powers(-18.5, 1)}, traces)
+    return figure(330, "What gets through, times s", x, {"title": "s × singular value", **_powers(-18.5, 1)}, traces, margin=WIDE)
 
 
 def length_kept(result: JacobiansResult) -> go.Figure:
@@ -145,14 +147,14 @@ def length_kept(result: JacobiansResult) -> go.Figure:
     traces = [line(result.epsilons, getattr(result, n).last, COLOUR[n], NORMS[n].label, markers=True) for n in COLOUR]
     traces += [line(result.epsilons, result.layer.formula, CHANCE, "ε / s², LayerNorm")]
     title = "The last direction, as epsilon grows"
-    return figure(330, title, {"title": "epsilon", **_powers(-16.5, 2.5)}, {"title": "share let through", **_powers(-18.5, 1)}, traces)
+    return figure(330, title, {"title": "epsilon", **_powers(-16.5, 2.5)}, {"title": "share let through", **_powers(-18.5, 1)}, traces, margin=WIDE)
 
 
 def linearised(result: JacobiansResult) -> go.Figure:
     """Return the relative error of the linearisation against the size of a step."""
     traces = [line(result.steps, getattr(result, name).error, COLOUR[name], NORMS[name].label, markers=True) for name in COLOUR]
     x, y = {"title": "step over the input's RMS", **_powers(-5.2, 1.7)}, {"title": "error over the change", **_powers(-7, 2.5)}
-    return figure(330, "How far the Jacobian is a good guess", x, y, traces)
+    return figure(330, "How far the Jacobian is a good guess", x, y, traces, margin=WIDE)
 
 
 def sizes(result: StreamResult) -> go.Figure:
@@ -261,7 +263,3 @@ def _point(x: float, y: float) -> dict:
 
 def _powers(low: float, high: float) -> dict:
     return {"type": "log", "range": [low, high], "exponentformat": "power", "dtick": max(1, round((high - low) / 6))}
-
-
-def _under() -> dict:
-    return {"orientation": "h", "yanchor": "top", "y": -0.22, "x": 0, "xanchor": "left", "font": {"size": 13}}

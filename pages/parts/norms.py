@@ -100,7 +100,8 @@ def real(panel: Panel, params: NormsParams) -> None:
 def derivative(panel: Panel, params: NormsParams) -> None:
     """Draw both Jacobians' singular values, the direction that epsilon keeps, and the error of the linearisation."""
     st.latex(
-        r"J = \tfrac{1}{s}\left(I - \tfrac{1}{d}\mathbf{1}\mathbf{1}^\top - \tfrac{1}{d s^2}\, c\,c^\top\right),\qquad s^2 = \mathrm{var} + \varepsilon"
+        r"J = \tfrac{1}{s}\left(I - \tfrac{1}{d}\mathbf{1}\mathbf{1}^\top - \tfrac{1}{d s^2}\, c\,c^\top\right),"
+        r"\qquad s^2 = \mathrm{var} + \varepsilon"
     )
     result = run(jacobians, params)
     layer, rms, d = result.layer, result.rms, result.layer.d
@@ -137,7 +138,8 @@ def depth(panel: Panel, params: NormsParams) -> None:
     show(stacks.course(result), key="course", label="Signal, difference of two inputs and gradient by depth")
     numbers(result.numbers().values())
     prose(
-        f"{result.seeds} networks of width {result.width}, computed together; bands: all of them. A norm in the stack is {NORMS[result.norm].label}."
+        f"{result.seeds} networks of width {result.width}, computed together; bands: all of them. A norm in the stack is {NORMS[result.norm].label}. "
+        f"Singular values below 1e-17 of the largest are rounding and drawn there."
     )
     for column, draw, label in zip(st.columns(2), (stacks.spectrum, stacks.ranks), ("Singular values", "Effective rank"), strict=True):
         with column:
