@@ -60,8 +60,8 @@ class DepthResult:
         }
 
     def clip_numbers(self) -> tuple[Number, ...]:
-        """Return the largest and the smallest weight gradient and their ratio, each beside what they were before clipping."""
-        before, after = (np.median(log10(g), 0) for g in (self.weight_gradient, self.clipped))
+        """Return the first network's largest and smallest weight gradient and their ratio, each beside what they were before clipping."""
+        before, after = (log10(g[0]) for g in (self.weight_gradient, self.clipped))
         return (
             Number("Largest weight gradient, power of ten", float(after.max()), None, 1, "", float(before.max())),
             Number("Smallest, power of ten", float(after.min()), None, 1, "", float(before.min())),

@@ -122,7 +122,12 @@ def company(params: NormsParams, on_step: OnStep = silent) -> CompanyResult:
     norms = {name: (lambda z, name=name: normalise(name, z, params.eps)) for name in NORMS}
     norms["evaluation"] = lambda z: evaluate(z, *fixed, params.eps)
     kept = slice(0, x.shape[1] - 1)
-    changed = {"other samples of the batch": others, "the sample's own last token": later, "padding of the others": padded, "half the batch": half}
+    changed = {
+        "the other samples replaced": others,
+        "the sample's own last token replaced": later,
+        "padding put into the others": padded,
+        "half of the batch taken away": half,
+    }
     rows = []
     for what, z in changed.items():
         difference = {name: (norm(z)[0, kept] - norm(x)[0, kept]).square().mean().sqrt() for name, norm in norms.items()}

@@ -89,7 +89,7 @@ class SwapResult:
         random, plain = self.losses["a random direction removed"], self.losses[self.trained.replace("same", "no")]
         return (
             Number("Loss as trained, nats per token", base, self.chance, 3),
-            Number(f"More with {other}", self.losses[other] - base, random - base, 3, against="a random direction removed"),
+            Number(f"More with {other}", self.losses[other] - base, random - base, 3, against="random direction"),
             Number("More without the gains", plain - base, self.chance - base, 2, against="knowing nothing"),
         )
 
@@ -113,7 +113,7 @@ class FoldResult:
         change = np.abs(self.after / self.before - 1)
         return (
             Number("Function: largest change of a logit, relative", self.difference / self.largest * 1e6, None, 2, " millionths"),
-            Number("Spectra: largest change of a head's effective rank", 100 * float(change.max()), 0.0, 1, " %", against="function"),
+            Number("Spectra: largest change of a head's effective rank", 100 * float(change.max()), None, 1, " %"),
         )
 
 
@@ -202,7 +202,7 @@ def fold(params: NormsParams, on_step: OnStep = silent) -> FoldResult:
 
 
 def _short(name: str) -> str:
-    """Return a norm's name without what all share: ``layers.2.input_layernorm`` becomes ``2 input_layernorm``."""
+    """Return a norm's name without what all share: ``layers.2.input_layernorm`` becomes ``2 input``."""
     parts = name.split(".")
     layer = next((part for part in parts if part.isdecimal()), "")
-    return f"{layer} {parts[-1]}".strip()
+    return f"{layer} {parts[-1].removesuffix('_layernorm')}".strip()

@@ -13,6 +13,7 @@ from engine.depth import depth_study  # noqa: E402
 from engine.figures import depth as stacks  # noqa: E402
 from engine.figures import norms as figures  # noqa: E402
 from engine.norms import INITS, PLACES, STACKS, NormsParams, block, block_numbers  # noqa: E402
+from engine.params import Number as Reading  # noqa: E402
 from pages.parts import norms as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
@@ -77,13 +78,13 @@ def explore() -> None:
     if drawn["Guess"].open:
         with drawn["Guess"]:
             for asked in lab.guesses:
-                guess(asked, PANEL, numbers_of, picture_of)
+                guess(asked, PANEL, number_of, picture_of)
     share(PANEL, params)
 
 
-def numbers_of(params: NormsParams, name: str) -> dict:
-    """Return the numbers that a guess may be about."""
-    return run(depth_study, params).numbers() if name == "difference" else block_numbers(params, run(block, params))
+def number_of(params: NormsParams, name: str) -> Reading:
+    """Return the number that a guess is about."""
+    return run(depth_study, params).numbers()[name] if name == "difference" else block_numbers(params, run(block, params))[name]
 
 
 def picture_of(params: NormsParams, key: str) -> None:

@@ -21,11 +21,11 @@ def course(result: DepthResult) -> go.Figure:
 
 
 def weight_gradients(result: DepthResult) -> go.Figure:
-    """Return the norm of every block's weight gradient before and after clipping: one factor for all, so the shape stays."""
+    """Return the norm of every block's weight gradient in the first network before and after clipping: one factor for all."""
     depth = np.arange(1, result.depth + 1)
-    before, after = (np.median(log10(values), 0) for values in (result.weight_gradient, result.clipped))
+    before, after = (log10(values[0]) for values in (result.weight_gradient, result.clipped))
     traces = [line(depth, before, CHANCE, "before clipping"), line(depth, after, HERE, "after")]
-    return _powers(330, "Gradient of every block's weights", "block", result.depth, [before, after], traces)
+    return _powers(330, "Gradient of every block's weights, first network", "block", result.depth, [before, after], traces)
 
 
 def spectrum(result: DepthResult) -> go.Figure:

@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from engine.figures.theme import CHANCE, HERE, MARGIN, SEQUENTIAL, WARM, band, figure, line, safe_label
+from engine.figures.theme import CHANCE, HERE, LEGEND, MARGIN, SEQUENTIAL, WARM, band, figure, line, safe_label
 from engine.norm_batches import NoiseResult
 from engine.norm_geometry import GeometryResult, JacobiansResult
 from engine.norm_stream import FoldResult, StreamResult, SwapResult
@@ -15,6 +15,7 @@ COLOUR = {"layer": HERE, "rms": WARM}
 SPACE = (-2.6, 5.4)
 LEVELS = (4, 12, 40, 120)
 WIDE = {**MARGIN, "l": 78}
+SAME_SIZE = {**LEGEND, "itemsizing": "constant"}
 FAINT = "rgba(138, 143, 152, 0.35)"
 
 
@@ -96,7 +97,7 @@ def space(result: GeometryResult) -> go.Figure:
     axis = {"range": list(SPACE), "gridcolor": FAINT, "zerolinecolor": FAINT, "showbackground": False, "nticks": 5, "tickfont": {"size": 10}}
     axes = {f"{name}axis": {**axis, "title": {"text": f"x<sub>{i}</sub>"}} for i, name in enumerate("xyz", 1)}
     scene = {**axes, "aspectmode": "cube", "dragmode": "turntable", "camera": {"eye": {"x": 1.15, "y": -0.9, "z": 0.6}}}
-    return figure(400, "Three features: turn it", "", "", traces, scene=scene, margin={**MARGIN, "l": 0, "r": 0, "b": 0})
+    return figure(400, "Three features: turn it", "", "", traces, scene=scene, legend=SAME_SIZE, margin={**MARGIN, "l": 0, "r": 0, "b": 0})
 
 
 def plane(result: GeometryResult) -> go.Figure:
@@ -114,7 +115,9 @@ def plane(result: GeometryResult) -> go.Figure:
         for field, name, colour, size in named
     ]
     x = {"title": "x<sub>1</sub>", "range": list(SPACE), "constrain": "domain"}
-    return figure(400, "Two features", x, {"title": "x<sub>2</sub>", "range": list(SPACE), "scaleanchor": "x", "constrain": "domain"}, traces)
+    return figure(
+        400, "Two features", x, {"title": "x<sub>2</sub>", "range": list(SPACE), "scaleanchor": "x", "constrain": "domain"}, traces, legend=SAME_SIZE
+    )
 
 
 def angles(result: GeometryResult) -> go.Figure:
@@ -250,7 +253,7 @@ def _along(result: StreamResult, title: str, y: dict, traces: list) -> go.Figure
     at = _at(result)
     ticks = {"tickvals": at[::every], "ticktext": [safe_label(name).replace("_", " ") for name in result.names[::every]], "tickangle": -60}
     x = {"title": "", "range": [-0.5, len(at) - 0.5], **ticks, "tickfont": {"size": 11}, "showgrid": False}
-    return figure(360, title, x, y, traces, margin={**MARGIN, "b": 130})
+    return figure(340, title, x, y, traces, margin={**MARGIN, "b": 100})
 
 
 def _at(result: StreamResult) -> np.ndarray:

@@ -32,10 +32,10 @@ def average(panel: Panel, params: NormsParams) -> None:
     st.markdown("#### Why transformers do not use BatchNorm")
     prose("An output of BatchNorm depends on whoever else is in the batch. The first sample's outputs, before and after a change of something else:")
     found, shown = run(company, params), {"batch": "BatchNorm", "evaluation": "the same, in evaluation", "layer": "LayerNorm", "rms": "RMSNorm"}
-    rows = [[f"changed: {what}", *(f"{changes[name]:.3f}" for name in shown)] for what, changes in found.rows]
+    rows = [[what, *(f"{changes[name]:.3f}" for name in shown)] for what, changes in found.rows]
     alone = ["a batch of one token", "refused: no spread", "works", "works", "works"]
     shared = ["numbers summed over machines, per norm and step", f"{found.exchanged}", "0", "0", "0"]
-    table(["root mean square change", *shown.values()], [*rows, alone, shared])
+    table(["change of an output, RMS", *shown.values()], [*rows, alone, shared])
     prose(
         "The sample's own last token moves its earlier outputs: a model trained so has seen what it is to predict. Half the batch is what each of "
         "two machines sees. Evaluation depends on nobody, but it is another function than the one that was trained:"
