@@ -116,7 +116,7 @@ def company(params: NormsParams, on_step: OnStep = silent) -> CompanyResult:
     others, later, padded = x.clone(), x.clone(), x.clone()
     others[1:] = x[1:].flip(1) + x.std() * torch.randn(x[1:].shape, generator=rng, dtype=x.dtype)
     later[0, -1] = x[0, -1] + x.std() * torch.randn(x.shape[-1], generator=rng, dtype=x.dtype)
-    padded[1:, x.shape[1] // 2 :] = 0
+    padded[1:, x.shape[1] // 2 :] = x.std() * torch.randn(x.shape[-1], generator=rng, dtype=x.dtype)  # one padding token, repeated
     half = x[: (len(x) + 1) // 2]
     fixed = x.flatten(0, 1).mean(0), x.flatten(0, 1).var(0, correction=0)
     norms = {name: (lambda z, name=name: normalise(name, z, params.eps)) for name in NORMS}

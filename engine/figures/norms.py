@@ -219,7 +219,7 @@ def losses(result: SwapResult) -> go.Figure:
         "hoverinfo": "skip",
     }
     edge = {"type": "line", "x0": result.chance, "x1": result.chance, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": CHANCE, "dash": "dot"}}
-    x = {"title": "nats per token (dotted: chance)", "range": [0, top]}
+    x = {"title": "nats per token", "range": [0, top]}
     y = {"title": "", "automargin": True, "ticks": "outside", "tickcolor": "rgba(0,0,0,0)"}
     return figure(330, "Loss with another norm in every place", x, y, [bars], shapes=[edge], margin={**MARGIN, "l": 10})
 
