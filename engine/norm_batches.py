@@ -141,7 +141,7 @@ def images(params: NormsParams, on_step: OnStep = silent) -> ImageResult:
     x = torch.randn(IMAGE, generator=torch.Generator().manual_seed(params.seed), dtype=torch.float64)
     rows = []
     for name, axes in IMAGE_NORMS.items():
-        theirs = _module(name, params.eps)(x)
+        theirs = _module(name, max(params.eps, torch.finfo(x.dtype).tiny))(x)  # torch refuses epsilon 0 in training
         if axes is None:
             y, mean, _ = standardise(x.unflatten(1, (GROUPS, -1)), (2, 3, 4), params.eps)
             y, over = y.flatten(1, 2), f"{IMAGE[1] // GROUPS} channels, height, width"

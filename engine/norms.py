@@ -193,6 +193,7 @@ def torch_module(norm: str, x: torch.Tensor, eps: float) -> torch.Tensor:
     """Return what torch's own module gives for x (batch, tokens, features), without gain, BatchNorm in training."""
     d = x.shape[-1]
     if norm == "batch":
+        eps = max(eps, torch.finfo(x.dtype).tiny)  # torch refuses BatchNorm with epsilon 0 in training
         return torch.nn.BatchNorm1d(d, eps, affine=False, dtype=x.dtype)(x.mT).mT  # torch wants (batch, features, tokens)
     if norm == "layer":
         return torch.nn.functional.layer_norm(x, (d,), eps=eps)

@@ -44,6 +44,14 @@ def test_every_norm_is_torchs_to_rounding(norm, values, outlier):
     assert result.set_shape == {"batch": (d,), "layer": (4, 4), "rms": (4, 4)}[norm]
 
 
+def test_epsilon_0_where_torchs_own_batch_norm_refuses_it():
+    with pytest.raises(ValueError, match="eps must be positive"):
+        torch.nn.BatchNorm1d(4, eps=0.0)(torch.randn(3, 4))
+    for norm in ("batch", "layer", "rms"):
+        assert block(NormsParams(norm=norm, eps=0.0)).torch_difference < 1e-13
+    assert max(row[-1] for row in images(NormsParams(eps=0.0)).rows) < 1e-14
+
+
 def test_images_are_torchs_to_rounding_with_the_shapes_of_exercise_4():
     rows = {name: (size, difference) for name, _, size, difference in images(NormsParams()).rows}
     assert {name: size for name, (size, _) in rows.items()} == {

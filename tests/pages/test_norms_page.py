@@ -8,7 +8,14 @@ from pages.parts.norms import TABS
 from pages.shared import data
 from tests.pages.test_pages import open_page
 
-INPUTS = [{}, {"norm": "batch", "values": "real"}, {"norm": "rms", "features": "1"}, {"values": "constant"}, {"features": "2", "eps": "0"}]
+INPUTS = [
+    {},
+    {"norm": "batch", "values": "real"},
+    {"norm": "rms", "features": "1"},
+    {"values": "constant"},
+    {"features": "2", "eps": "0"},
+    {"norm": "batch", "eps": "0"},
+]
 
 
 @pytest.mark.parametrize("tab", [name for name in TABS if name != "A real stream"])
