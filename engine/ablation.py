@@ -52,10 +52,11 @@ class EffectResult:
 
     def numbers(self) -> tuple[Number, ...]:
         """Return what is read off: accuracy and loss, before and after, beside even guessing."""
-        percent = lambda label, share: Number(label, 100 * share, 100 * self.copying_chance, 1, " %")  # noqa: E731
-        before = (percent("Copying before", self.copying_before), percent("Copying after", self.copying_after))
-        nats = lambda label, loss: Number(label, loss, self.loss_chance, 3, " nats")  # noqa: E731
-        return (*before, nats("Loss per token before", self.loss_before), nats("Loss per token after", self.loss_after))
+        accuracy, chance, before = (100 * share for share in (self.copying_after, self.copying_chance, self.copying_before))
+        return (
+            Number("Copying: repeats predicted", accuracy, chance, 1, " %", before=before),
+            Number("Loss per token of prose", self.loss_after, self.loss_chance, 3, " nats", before=self.loss_before),
+        )
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def keep_curve(params: SpectraParams, on_step: OnStep = silent) -> KeepResult:
 def lesions(params: SpectraParams, on_step: OnStep = silent) -> LesionResult:
     """Return what is left of copying after deleting the strongest induction or previous-token head, or all heads of a kind."""
     induction, previous = (strong_heads(params, score, on_step) for score in ("prefix_matching", "previous_token"))
-    subject = Subject(params, on_step)
+    subject = Subject(replace(params, removal="zero"), on_step)
     members = [(), *(subject.changes(heads) for heads in (induction[:1], previous[:1], induction, previous))]
     before, *left = _mean_and_spread(subject.copying(members, ONE, on_step), ONE.seeds)[0].tolist()
     return LesionResult(induction, previous, ONE.seeds, before, 1 / subject.shape.vocab_size, *left)

@@ -16,7 +16,7 @@ from engine.progress import console
 LABS = {"spectra": ("SpectraParams", "report"), "norms": ("NormsParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
-PAGES = {"spectra": ("head_report", ("prompt", "latent"))}
+PAGES = {"spectra": ("head_report", ("prompt", "latent", "off"))}
 """Lab -> (NAME of one page, options that ask for it as ``--figure`` does): function NAME of ``engine.NAME`` computes it, with
 ``table()`` for a terminal and ``data()`` for JSON; ``engine.figures.NAME.page`` makes it HTML."""
 

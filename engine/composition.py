@@ -24,7 +24,6 @@ from engine.params import frozen, uses
 from engine.progress import OnStep, silent
 from engine.spectra import SpectraParams, layer_circuits
 
-KINDS = ("q", "k", "v")
 BLOCK_BYTES = 24 * 2**20
 
 
@@ -55,7 +54,7 @@ def composition(params: SpectraParams, on_step: OnStep = silent) -> CompositionR
 
 
 def composition_scores(layers: list[Circuits], on_step: OnStep = silent, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return scores (3, N, N) in the order of ``KINDS`` over N = n_layers * n_heads heads, [kind, earlier head, later head].
+    """Return scores (3, N, N) in the order of ``engine.spectra_params.KINDS`` over N = n_layers * n_heads heads, [kind, earlier head, later head].
 
     All layers of a model, of equal shapes. The d x d side is in ``dtype``, Grams and norms always in float64: scores are
     good to 1e-6 in float32 and to 1e-12 in float64, half as many digits below a score of 1e-4. Memory beside the weights:

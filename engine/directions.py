@@ -63,6 +63,18 @@ def direction_tokens(params: SpectraParams, on_step: OnStep = silent) -> Directi
     return DirectionsResult(frozen(sigma), read, written, by_read, by_written, read_back, written_back)
 
 
+def token_rows(result: DirectionsResult, circuit: str = "ov") -> tuple[list[str], list[list[str]]]:
+    """Return header and rows for a table, all text: per direction its singular value and the tokens at both ends of both signs."""
+    ends = ("reads", "writes") if circuit == "ov" else ("key", "query")
+    header = ["direction", "singular value", *(f"{end} {sign}" for sign in "+-" for end in ends)]
+    columns = (result.tokens_in, result.tokens_out, result.tokens_in_opposite, result.tokens_out_opposite)
+    rows = [
+        [str(i + 1), f"{sigma:.3g}", *("  ".join(f"“{token}”" for token in column[i]) for column in columns)]
+        for i, sigma in enumerate(result.singular_values)
+    ]
+    return header, rows
+
+
 def _along(embedding: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
     """Return embedding @ directions, (vocab_size, k), in float32: enough to rank tokens."""
     return embedding.to(directions.device).float() @ directions.float()

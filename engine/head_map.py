@@ -4,7 +4,7 @@ The page colours its map by any of them and plots any against any other; each co
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from engine.ablation import SweepResult, sweep
 from engine.behaviour import BehaviourResult, behaviour_scores
 from engine.params import Number, frozen
 from engine.scalars import Scalars
-from engine.spectra import ChanceResult, CopyingResult, SpectraParams, SpectraResult, chance, copying_scores, head_spectra
+from engine.spectra import ChanceResult, CopyingResult, SpectraResult, chance, copying_scores, head_spectra
+from engine.spectra_params import SpectraParams
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,29 @@ def score(name: str, params: SpectraParams, *results) -> HeadScore:
 def head_score(name: str, params: SpectraParams) -> HeadScore:
     """Return a score of every head, computed here: for notebooks."""
     return score(name, params, *(function(params) for function in sources(name)))
+
+
+RECORDED = ("copying_score", "previous_token", "prefix_matching")
+
+
+def in_training(name: str, params: SpectraParams) -> tuple[str, str]:
+    """Return the score that can be followed through the training, and its name in ``TrajectoryResult.of``.
+
+    The snapshots hold no embeddings, so what needs a forward pass and was not recorded becomes the induction score.
+    """
+    if name in SPECTRAL:
+        return name, f"{params.circuit}.{name}"
+    return (name, name) if name in RECORDED else ("prefix_matching", "prefix_matching")
+
+
+def at_snapshot(today: HeadScore, values: np.ndarray) -> HeadScore:
+    """Return a score with the values (n_layers, n_heads) of a snapshot, on the scale of the trained model."""
+    return replace(today, values=frozen(_log10(values) if today.name.startswith("log10") else np.asarray(values, dtype=float)))
+
+
+def columns(params: SpectraParams, spectra: SpectraResult, *others: HeadScore) -> tuple[list[str], list[list]]:
+    """Return header and rows, one per head: every spectral number of both circuits, and other scores."""
+    numbers = {f"{circuit} {name}": spectra.of(circuit, name) for circuit in ("ov", "qk") for name in SPECTRAL}
+    numbers |= {score.name: score.values for score in others}
+    rows = [[layer, head, *(float(v[layer, head]) for v in numbers.values())] for layer, head in np.ndindex(spectra.n_layers, spectra.n_heads)]
+    return ["layer", "head", *numbers], rows

@@ -17,6 +17,9 @@ from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 from engine.spectra import TOKEN_LIMIT, SpectraParams, check_head
 
+BYTES = 2  # a number in float16
+CHANCE_SEED = 0
+
 
 @dataclass(frozen=True)
 class LatentResult:
@@ -78,3 +81,60 @@ def _tails(energy: torch.Tensor, n: int) -> torch.Tensor:
     """Return sum_(i>r) energy_i for r = 1 .. n, summed from the small end."""
     padded = torch.nn.functional.pad(energy, (0, n + 1 - len(energy)))
     return padded.flip(0).cumsum(0).flip(0)[1:]
+
+
+@dataclass(frozen=True)
+class SharedLatentResult:
+    """Relative errors of keys and values together, [K V] = X [W_K; W_V]^T, kept in r numbers per token, r = 1 .. 2n.
+
+    Each (2n,): ``best`` (the best rank r for this prompt, Eckart & Young 1936), ``from_weights`` ([W_K; W_V] cut to its r
+    largest singular directions, on this prompt), ``weights`` (error of the cut weight itself, Frobenius). ``chance``: as
+    ``from_weights``, for Gaussian weights of the same shape (seeded). ``keys_best``, ``keys_from_weights`` (n,): keys alone.
+    """
+
+    latent: int
+    n: int
+    n_tokens: int
+    best: np.ndarray
+    from_weights: np.ndarray
+    weights: np.ndarray
+    chance: np.ndarray
+    keys_best: np.ndarray
+    keys_from_weights: np.ndarray
+
+    def numbers(self) -> tuple[Number, ...]:
+        """Return what is lost at the latent size asked for, in per cent, and bytes saved per token and layer in float16."""
+        r, by_chance = self.latent - 1, 100 * float(self.chance[self.latent - 1])
+        saved = f"Bytes saved per token and layer, {BYTES} x ({2 * self.n} - {self.latent})"
+        return (
+            Number("Error, weights truncated", 100 * float(self.from_weights[r]), by_chance, 1, " %"),
+            Number(f"Error, best for these {self.n_tokens} tokens", 100 * float(self.best[r]), None, 1, " %"),
+            Number("Error of the weights themselves", 100 * float(self.weights[r]), None, 1, " %"),
+            Number(saved, float(BYTES * (2 * self.n - self.latent)), None, 0),
+        )
+
+
+@uses("model", "layer", "head", "prompt", "latent")
+def shared_latent(params: SpectraParams, on_step: OnStep = silent) -> SharedLatentResult:
+    """Return the errors of a layer's keys and values kept as one shared latent, as in MLA (DeepSeek-V2, 2405.04434, sec. 2.1).
+
+    Keys before the rotation, biases and norms: a rotated model unpacks them first, or keeps the rotated part beside.
+    Raises InputError if ``latent`` is above the 2n numbers per token that keys and values take now.
+    """
+    shape = model_shape(params.model)
+    check_head(params, shape)
+    n = shape.n_kv_heads * shape.d_head
+    if params.latent > 2 * n:
+        said = f"a layer of this model keeps {2 * n} numbers of keys and values per token, so 1 to {2 * n} are accepted."
+        raise InputError(f"The latent size is {params.latent}; {said}")
+    ids, _ = tokenize(params.model, params.prompt, min(TOKEN_LIMIT, shape.context))
+    on_step(0, 1, "Keys and values of the prompt")
+    X = attention_input(open_model(params.model, on_step), ids, params.layer).double().cpu()
+    (heads,) = read_layers(params.model, [params.layer])
+    W_K, W_V = (W.double().flatten(0, 1) for W in (heads.W_K, heads.W_V))
+    W = torch.cat([W_K, W_V])
+    drawn = torch.randn(W.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(CHANCE_SEED))
+    squares = torch.linalg.svdvals(W).square()
+    weights = torch.sqrt(_tails(squares, 2 * n) / squares.sum().clamp_min(torch.finfo(torch.float64).tiny))
+    errors = (*latent_errors(X, W), weights, latent_errors(X, drawn)[1], *latent_errors(X, W_K))
+    return SharedLatentResult(params.latent, n, len(ids), *(frozen(e) for e in errors))

@@ -26,7 +26,11 @@ def provenance(params) -> dict:
         "computed": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     if hasattr(params, "model"):
-        found["model"] = {"name": params.model, "revision": identity(params.model)[1] if "/" in params.model else None, "sha256": sha256(params.model)}
+        found["model"] = {
+            "name": params.model,
+            "revision": identity(params.model)[1] if "/" in params.model else None,
+            "sha256": sha256(params.model),
+        }
     return found
 
 

@@ -12,7 +12,6 @@ from engine.circuits import CIRCUITS, Circuits, circuits, left_out
 from engine.device import compute_device, map_heads
 from engine.errors import InputError
 from engine.gram import grouped_spectra
-from engine.heads import parse_heads, write_heads
 from engine.linalg import copying_score, cumulative_energy, directions_for, gaussian_product_eigenvalues, product_eigenvalues
 from engine.models.attention import head_attention
 from engine.models.catalog import checkpoint_folder, sha256
@@ -22,49 +21,10 @@ from engine.models.weights import LayerHeads, model_shape, read_layers
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 from engine.scalars import BAND, ScalarBands, Scalars, bands_of, chance_spectra, scalars_of
+from engine.spectra_params import SpectraParams
 
-TOKEN_LIMIT = 128
+TOKEN_LIMIT = 512
 CHANCE_DRAWS = 64
-FARTHEST = 1_000_000
-REMOVALS = ("zero", "mean", "keep_ov", "keep_qk")
-
-
-@dataclass(frozen=True)
-class SpectraParams:
-    """What the head-spectrum lab can be asked. ``circuit``: ov (what a head moves) or qk (where it looks).
-
-    ``model`` is a catalogue name or, outside a hosted page, a folder with a checkpoint. ``delta``: how many tokens back
-    from query to key W_QK is taken; ``fold``: whether norm gains are multiplied into the weights; ``latent``: how many
-    numbers per token the compressed key cache of a layer keeps. ``off``: heads that are changed, such as ``2.5,2.6``;
-    ``removal``: zero or mean (switched off), keep_ov or keep_qk (left the top ``keep`` singular directions of W_OV or W_QK).
-    """
-
-    model: str = "fable"
-    circuit: str = "ov"
-    layer: int = 0
-    head: int = 0
-    delta: int = 0
-    fold: bool = False
-    latent: int = 16
-    prompt: str = "The true meaning of life is absurdity, and suffering"
-    off: str = ""
-    removal: str = "zero"
-    keep: int = 0
-
-    def __post_init__(self):
-        if self.circuit not in CIRCUITS:
-            raise InputError(f"The circuit is {self.circuit[:40]!r}; accepted are {', '.join(CIRCUITS)}.")
-        if self.layer < 0 or self.head < 0:
-            raise InputError(f"Layer {self.layer}, head {self.head}: both count from 0.")
-        if not 0 <= self.delta <= FARTHEST:
-            raise InputError(f"The distance delta is {self.delta}; accepted are 0 to {FARTHEST} tokens back from query to key.")
-        if self.latent < 1:
-            raise InputError(f"The latent size is {self.latent}; it must be at least 1 number per token.")
-        if self.removal not in REMOVALS:
-            raise InputError(f"The removal is {self.removal[:40]!r}; accepted are {', '.join(REMOVALS)}.")
-        if self.keep < 0:
-            raise InputError(f"The number of directions to keep is {self.keep}; it counts from 0.")
-        object.__setattr__(self, "off", write_heads(parse_heads(self.off)))  # one form of each set: one link, one cache key
 
 
 @dataclass(frozen=True)
@@ -224,7 +184,7 @@ def chance(params: SpectraParams, on_step: OnStep = silent) -> ChanceResult:
 
 @uses("model", "layer", "head", "prompt")
 def prompt_attention(params: SpectraParams, on_step: OnStep = silent) -> AttentionResult:
-    """Return the attention of the chosen head on the prompt, at most 128 tokens."""
+    """Return the attention of the chosen head on the prompt, at most 512 tokens or the context."""
     shape = model_shape(params.model)
     check_head(params, shape)
     ids, labels = tokenize(params.model, params.prompt, min(TOKEN_LIMIT, shape.context))

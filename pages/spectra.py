@@ -10,9 +10,10 @@ from pages.shared import navigation
 
 navigation.require_frame()
 
+from engine.ablation import effect  # noqa: E402
 from engine.figures import spectra as figures  # noqa: E402
 from engine.heads import parse_heads  # noqa: E402
-from engine.spectra import REMOVALS, SpectraParams, chance, head_numbers, head_spectra  # noqa: E402
+from engine.spectra import SpectraParams, chance, head_numbers, head_spectra  # noqa: E402
 from pages.parts import spectra as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
@@ -20,6 +21,7 @@ from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, Text  # 
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
+from pages.shared.takeaway import take_away  # noqa: E402
 
 PANEL = Panel(
     SpectraParams,
@@ -32,10 +34,12 @@ PANEL = Panel(
     delta=Integer("Tokens back from query to key", 0),
     fold=Switch("Fold the norm's gain into the weights"),
     off=Heads("Changed heads"),
-    removal=Menu("A changed head", dict(zip(REMOVALS, parts.REMOVALS, strict=True))),
+    removal=Menu("A changed head", parts.REMOVALS),
     keep=Integer("Directions kept", 0),
     latent=Integer("Numbers kept per token", 1),
     prompt=Text("Prompt", 2000),
+    partner=Heads("Partner", most=1),
+    kind=Choice("Through the later head's", {"q": "query", "k": "key", "v": "value"}),
 )
 
 lab = open_lab("spectra")
@@ -46,7 +50,7 @@ limits = {
     "delta": shape.context - 1,
     "latent": 2 * shape.n_kv_heads * shape.d_head,
     "keep": shape.d_head,
-    **dict.fromkeys(("off", "compare"), (shape.n_layers, shape.n_heads)),
+    **dict.fromkeys(("off", "compare", "partner"), (shape.n_layers, shape.n_heads)),
 }
 with models.refusing(PANEL):
     models.sidebar(PANEL, run(head_spectra, PANEL.read(**limits)))
@@ -61,7 +65,7 @@ def explore() -> None:
     with controls():
         PANEL.draw("colour", "circuit", "layer", "head", **limits)
         parts.head_switch(PANEL, params)
-        PANEL.draw("keep", **limits) if params.removal.startswith("keep") else None
+        PANEL.draw("keep", **limits)
         with st.popover("More"):
             PANEL.draw("removal", "off", "sort", "delta", "fold", **limits)
             parts.sets_of_heads(PANEL, params)
@@ -81,7 +85,8 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 draw(PANEL, params, view, limits)
-    share(PANEL, params)
+    functions = {"spectra": head_spectra, "chance": chance, "effect": effect}
+    share(PANEL, params, lambda: take_away("head-spectra", params, functions, lambda: parts.taken(params, view)))
 
 
 explore()

@@ -13,7 +13,8 @@ from plotly.io.json import to_json_plotly
 HERE = "#2f7fd6"
 WARM = "#d9742b"
 CHANCE = "#8a8f98"
-PALETTE = (HERE, WARM, "#2e9e6b", "#b560c4", "#c9a227", "#d64f5f")
+GREEN = "#2e9e6b"
+PALETTE = (HERE, WARM, GREEN, "#b560c4", "#c9a227", "#d64f5f")
 CHANCE_FILL = "rgba(138, 143, 152, 0.25)"
 SEQUENTIAL = "Viridis"
 DIVERGING = "RdBu"

@@ -1,5 +1,6 @@
-"""What one head looks at on a prompt: its own q and k only, and the forward pass stops at its layer."""
+"""What the heads of a layer look at on a prompt: q and k of the heads asked for, and the forward pass stops at their layer."""
 
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 
 import torch
@@ -26,18 +27,35 @@ def head_attention(model, ids: list[int], layer: int, head: int) -> torch.Tensor
     heads and the unembedding cost nothing. The model must be stoppable (``make_stoppable``).
     Raises InputError for a layer or head that the model does not have, or a prompt that it cannot take.
     """
+    (A,) = _attentions(model, ids, layer, [head])
+    return A
+
+
+@torch.no_grad()
+def heads_attention(model, ids: list[int], layer: int) -> torch.Tensor:
+    """Return A (n_heads, tokens, tokens) of every head of a layer in float32, as ``head_attention`` does, by one forward pass."""
     shape = shape_of(model.config.to_dict())
-    if not (0 <= layer < shape.n_layers and 0 <= head < shape.n_heads):
+    A = torch.empty(shape.n_heads, len(ids), len(ids), device=model.device)
+    for head, of_head in enumerate(_attentions(model, ids, layer, range(shape.n_heads))):
+        A[head] = of_head
+    return A
+
+
+def _attentions(model, ids: list[int], layer: int, heads: Sequence[int]) -> Iterator[torch.Tensor]:
+    """Yield A (tokens, tokens) of each head asked for, in double precision; the forward pass runs once."""
+    shape = shape_of(model.config.to_dict())
+    if not (0 <= layer < shape.n_layers and all(0 <= head < shape.n_heads for head in heads)):
         accepted = f"layers 0 to {shape.n_layers - 1} and heads 0 to {shape.n_heads - 1}"
-        raise InputError(f"Layer {layer}, head {head}: this model has {accepted}.")
+        raise InputError(f"Layer {layer}, head {max(heads)}: this model has {accepted}.")
     if not ids or (shape.learned_positions and len(ids) > shape.context):
         raise InputError(f"The prompt has {len(ids)} tokens; this model takes 1 to {shape.context}.")
-    block = _attention_of(model, shape, layer)
-    x, rotation = _input_of(model, block, ids)
-    q, k = head_queries_and_keys(shape, layer_heads(shape, tensors_of(model), layer), head, x)
-    if rotation is not None:
-        q, k = (rotate_halves(v, *rotation) for v in (q, k))
-    return attention_weights(shape, layer, q, k)
+    x, rotation = _input_of(model, _attention_of(model, shape, layer), ids)
+    weights = layer_heads(shape, tensors_of(model), layer)
+    for head in heads:
+        q, k = head_queries_and_keys(shape, weights, head, x)
+        if rotation is not None:
+            q, k = (rotate_halves(v, *rotation) for v in (q, k))
+        yield attention_weights(shape, layer, q, k)
 
 
 def head_queries_and_keys(shape: Shape, heads: LayerHeads, head: int, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -85,6 +85,14 @@ def open_tensors(folder: Path, prefix: str = "") -> Iterator[Get]:
         yield get
 
 
+@contextmanager
+def open_file(path: Path, prefix: str = "") -> Iterator[Get]:
+    """Open ``get(name) -> tensor or None`` over one safetensors file, by names with or without the base model's prefix."""
+    with _open(path) as file:
+        names = frozenset(file.keys())
+        yield lambda name: next((_read(file, full, path.parent) for full in (name, prefix + name) if full in names), None)
+
+
 def parameter_count(folder: Path) -> int:
     """Return the number of weights of a checkpoint, from the headers of its files alone."""
     total = 0

@@ -5,26 +5,12 @@ three are pure: ``parse(write(v)) == v`` for every value that ``clamp`` leaves a
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from engine.errors import InputError
-from engine.heads import parse_heads, write_heads
-
-SHOWN = 40
-Pick = Callable[[dict], None]
-
-
-class Unreadable(ValueError):
-    """The link's text is no value of this control; the message says what is accepted."""
-
-
-def quoted(raw: str) -> str:
-    """Return a visitor's text for a message: shortened, on one line, in quotes."""
-    line = "".join(c if c.isprintable() else "?" for c in raw[: SHOWN + 1])
-    return f"'{line[:SHOWN]}{'…' if len(line) > SHOWN else ''}'"
+from pages.shared.link import OneOf, Unreadable, quoted
+from pages.shared.linked import Heads, Menu, Numbers
 
 
 @dataclass(frozen=True)
@@ -134,31 +120,8 @@ class Steps:
         return st.select_slider(self.label, self.values, value, format_func=self.write, key=key, bind="query-params")
 
 
-class _OneOf:
-    """What controls with named options share."""
-
-    def parse(self, raw: str) -> str:
-        """Return the option; raise Unreadable if there is none of that name."""
-        if raw not in self.options:
-            raise Unreadable("is not an option")
-        return raw
-
-    def clamp(self, value: str) -> str:
-        """Return the value: what ``parse`` lets through is acceptable."""
-        return value
-
-    @property
-    def accepted(self) -> str:
-        """The options in words."""
-        return ", ".join(self.options)
-
-    def write(self, value: str) -> str:
-        """Return the value as the link holds it."""
-        return value
-
-
 @dataclass(frozen=True)
-class Choice(_OneOf):
+class Choice(OneOf):
     """One of a few; ``options`` maps what the link and the page call it (short ASCII, never renamed) to a word beneath."""
 
     label: str
@@ -229,7 +192,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Named(_OneOf):
+class Named(OneOf):
     """One of a list, or where ``free`` any other name of limited length, typed into the same field."""
 
     label: str
@@ -246,104 +209,6 @@ class Named(_OneOf):
     def draw(self, key: str, value: str) -> str:
         """Draw the list, with a field for another name where that is allowed."""
         return st.selectbox(self.label, self.options, self.options.index(value), key=key, accept_new_options=self.free, bind="query-params")
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas."""
-
-    label: str
-    low: float
-    high: float
-    most: int
-    fewest: int = 1
-    digits: int = 3
-
-    by_hand = True
-
-    def parse(self, raw: str) -> tuple[float, ...]:
-        """Return the numbers; raise Unreadable if there are too many or too few, or one is none."""
-        words = raw.split(",") if len(raw) <= 24 * self.most else []
-        try:
-            values = tuple(float(word) for word in words if len(word) <= 24)
-        except ValueError:
-            values = ()
-        if not self.fewest <= len(values) <= self.most or len(values) != len(words) or not all(map(math.isfinite, values)):
-            raise Unreadable("is not a list of numbers")
-        return values
-
-    def clamp(self, value: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the numbers within the limits, rounded as the link holds them."""
-        return tuple(round(min(max(number, self.low), self.high), self.digits) + 0.0 for number in value)
-
-    @property
-    def accepted(self) -> str:
-        """How many numbers, and their range, in words."""
-        count = f"{self.fewest} to {self.most}" if self.fewest < self.most else f"{self.most}"
-        return f"{count} numbers from {self.low:g} to {self.high:g} with commas between"
-
-    def write(self, value: tuple[float, ...]) -> str:
-        """Return the numbers as the link holds them."""
-        return ",".join(f"{number:.12g}" for number in self.clamp(value))
-
-
-@dataclass(frozen=True)
-class Menu(_OneOf):
-    """One of many, from a menu that shows their names in words: ``options`` maps what the link holds to those words."""
-
-    label: str
-    options: dict[str, str]
-    help: str | None = None
-
-    by_hand = True
-
-    def draw(self, key: str, value: str, pick: Pick) -> None:
-        """Draw the menu at a value; ``pick`` takes the next one."""
-        shown = f"{key}_menu"
-        st.session_state[shown] = value
-        chosen = lambda: pick({key: st.session_state[shown]})  # noqa: E731
-        st.selectbox(self.label, list(self.options), format_func=self.options.get, key=shown, on_change=chosen, help=self.help)
-
-
-@dataclass(frozen=True)
-class Heads:
-    """A set of heads such as ``2.5,2.6``; ``high`` is (layers, heads) of the chosen model, ``most`` how many may be named."""
-
-    label: str
-    most: int = 1024
-    high: tuple[int, int] | None = None
-
-    by_hand = True
-
-    def parse(self, raw: str) -> str:
-        """Return the set in its one written form; raise Unreadable if the text names no heads."""
-        try:
-            return write_heads(parse_heads(raw))
-        except InputError as error:
-            raise Unreadable("is not a list of heads") from error
-
-    def clamp(self, value: str) -> str:
-        """Return the set without heads that the model lacks."""
-        layers, heads = self.high or (math.inf, math.inf)
-        return write_heads([head for head in parse_heads(value) if head[0] < layers and head[1] < heads][: self.most])
-
-    @property
-    def accepted(self) -> str:
-        """What may be named, in words."""
-        limits = f", layers 0 to {self.high[0] - 1}, heads 0 to {self.high[1] - 1}" if self.high else ""
-        return f"at most {self.most} heads as LAYER.HEAD with commas between{limits}"
-
-    def write(self, value: str) -> str:
-        """Return the set as the link holds it."""
-        return value
-
-    def draw(self, key: str, value: str, pick: Pick) -> None:
-        """Draw the set as chips; of a model whose heads are not known, as text."""
-        layers, heads = self.high or (0, 0)
-        shown, options = f"{key}_chips", [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
-        st.session_state[shown] = [name for name in value.split(",") if name]
-        chosen = lambda: pick({key: ",".join(st.session_state[shown])})  # noqa: E731
-        st.multiselect(self.label, options, key=shown, max_selections=self.most, on_change=chosen, placeholder="none")
 
 
 Control = Integer | Number | Steps | Choice | Switch | Text | Named | Numbers | Menu | Heads

@@ -9,8 +9,8 @@ from pages.shared.data import Guess
 from pages.shared.panel import Panel
 
 
-def guess(asked: Guess, panel: Panel, number_of: Callable[[object, str], Number], picture: Callable[[object, str], None]) -> None:
-    """Ask one question; when a choice is made, draw ``picture(params, key)`` and give the answer.
+def guess(asked: Guess, panel: Panel, number_of: Callable[[object, str], Number], picture: Callable[[object, str, str], None]) -> None:
+    """Ask one question; when a choice is made, draw ``picture(params, asked.decides, key)`` and give the answer.
 
     The answer is ``number_of(params, asked.decides)``, computed then, at the guess's own setting.
     """
@@ -25,4 +25,4 @@ def guess(asked: Guess, panel: Panel, number_of: Callable[[object, str], Number]
     beside = f" ({number.beside})" if number.beside else ""
     said = f"**{answer}.** {number.label}: **{number.value:.{number.digits}f}{number.unit}**{beside}. {asked.why}"
     (st.success if chosen == answer else st.info)(f"{'You saw it' if chosen == answer else 'Not quite'}: {said}")
-    picture(params, f"picture_{asked.id}")
+    picture(params, asked.decides, f"picture_{asked.id}")

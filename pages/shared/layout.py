@@ -1,7 +1,7 @@
 """How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
 
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
@@ -12,6 +12,7 @@ from pages.shared import data
 from pages.shared.panel import TAB, Panel, fresh_notes
 
 _CHIP = "_chip"
+PRESETS_PER_ROW = 4
 
 
 def style(presenting: bool) -> None:
@@ -30,13 +31,17 @@ def open_lab(slug: str) -> data.Lab:
     return lab
 
 
-def share(panel: Panel, params) -> None:
-    """Draw the buttons that copy the link and reset the page, and fill in the chip: the end of what controls change."""
+def share(panel: Panel, params, take_away: Callable[[], None] = lambda: None) -> None:
+    """Draw the buttons that copy the link, take the numbers away and reset the page, and fill in the chip.
+
+    It is the end of what controls change. ``take_away`` draws what ``pages.shared.takeaway`` offers, where a page has it.
+    """
     from engine.device import compute_device
     from pages.shared.show import copy_link
 
     with st.container(key="share", horizontal=True, vertical_alignment="center"):
         copy_link(urlencode(panel.write(params, **panel.view())))
+        take_away()
         st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
     panel.agree()
     seconds = st.session_state.get("_seconds")
@@ -108,8 +113,10 @@ def escaped(text: str) -> str:
 
 
 def _presets(lab, panel: Panel) -> None:
-    st.markdown("#### Worth opening, on Fable")
-    for column, preset in zip(st.columns(len(lab.presets)), lab.presets, strict=True):
-        with column.container(border=True, height="stretch"):
+    st.markdown("#### Worth opening")
+    offered = [preset for preset in lab.presets if panel.offers(preset.link)]
+    columns = st.columns(min(len(offered), PRESETS_PER_ROW))
+    for i, preset in enumerate(offered):
+        with columns[i % PRESETS_PER_ROW].container(border=True):
             st.button(f":primary[**{preset.label}**]", on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
             st.caption(preset.look)

@@ -10,7 +10,7 @@ from engine import spectra
 from engine.behaviour import behaviour_scores
 from engine.circuits import circuits, left_out, rotated
 from engine.cli import main
-from engine.directions import direction_tokens
+from engine.directions import direction_tokens, token_rows
 from engine.errors import InputError
 from engine.figures import spectra as figures
 from engine.gram import grouped_spectra
@@ -256,6 +256,16 @@ def test_directions_are_told_by_the_tokens_that_lie_most_along_them(small_model,
             assert along[i] == tuple(word(t) for t in order[:8])
             assert opposite[i] == tuple(word(t) for t in order[::-1][:8])
         assert result.in_products[i] == pytest.approx(np.sort(sign * coming)[::-1][:8], abs=1e-5)
+
+
+def test_directions_as_rows_of_a_table(small_model):
+    result = direction_tokens(SpectraParams(model=small_model, layer=1, head=3))
+    header, rows = token_rows(result)
+    assert header == ["direction", "singular value", "reads +", "writes +", "reads -", "writes -"]
+    assert token_rows(result, "qk")[0][2:4] == ["key +", "query +"]
+    assert [len(row) for row in rows] == [6] * 8
+    assert all(f"“{token}”" in rows[4][5] for token in result.tokens_out_opposite[4])
+    assert float(rows[2][1]) == pytest.approx(result.singular_values[2], rel=5e-3)
 
 
 def word(token: int) -> str:

@@ -4,12 +4,14 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 
 from engine.cli import main
 from engine.errors import InputError
-from engine.latent import latent_cache, latent_errors
+from engine.figures.latent import latent_curves
+from engine.latent import latent_cache, latent_errors, shared_latent
 from engine.models.loading import open_model
 from engine.spectra import SpectraParams, prompt_attention
 from tests.engine.test_head_spectra import gaussian
@@ -64,6 +66,36 @@ def test_a_latent_size_that_cannot_be_is_refused(small_model):
         SpectraParams(latent=0)
     with pytest.raises(InputError, match="1 to 16 are accepted"):
         latent_cache(SpectraParams(model=small_model, latent=17, prompt=PROMPT))
+
+
+def test_keys_and_values_together_are_the_models_own(small_model):
+    """Against truncations carried out on what the model's own key and value matrices give on the prompt, taken by hooks."""
+    model, seen = open_model(small_model), []
+    result = shared_latent(SpectraParams(model=small_model, layer=1, latent=20, prompt=PROMPT))
+    block = model.model.layers[1].self_attn
+    hooks = [p.register_forward_hook(lambda module, args, output: seen.append((args[0][0], output[0]))) for p in (block.k_proj, block.v_proj)]
+    with torch.no_grad():
+        model(input_ids=torch.tensor([[int(w[1:]) + 2 for w in PROMPT.split()]]))
+    for hook in hooks:
+        hook.remove()
+    X = seen[0][0].double().numpy()
+    KV = np.concatenate([output.double().numpy() for _, output in seen], axis=1)
+    W = np.concatenate([p.weight.double().numpy() for p in (block.k_proj, block.v_proj)])
+    size, of_weight = np.linalg.norm(KV), np.linalg.norm(W)
+    assert (result.n, len(result.best), KV.shape) == (16, 32, (10, 32))
+    for r in (1, 6, 9, 20):
+        assert result.best[r - 1] == pytest.approx(np.linalg.norm(KV - truncated(KV, r)) / size, abs=1e-5)
+        assert result.from_weights[r - 1] == pytest.approx(np.linalg.norm(KV - X @ truncated(W, r).T) / size, abs=1e-5)
+        assert result.weights[r - 1] == pytest.approx(np.linalg.norm(W - truncated(W, r)) / of_weight, abs=1e-9)
+    alone = latent_cache(SpectraParams(model=small_model, layer=1, prompt=PROMPT))
+    assert np.array_equal(result.keys_best, alone.best)
+    cut, best, weights, saved = result.numbers()
+    assert (cut.value, cut.chance) == (pytest.approx(100 * result.from_weights[19]), pytest.approx(100 * result.chance[19]))
+    assert (best.value, weights.value) == (pytest.approx(100 * result.best[19]), pytest.approx(100 * result.weights[19]))
+    assert (saved.value, "2 x (32 - 20)" in saved.label) == (24, True)
+    go.Figure(latent_curves(result).to_dict())  # raises for a property or value that plotly does not know
+    with pytest.raises(InputError, match="1 to 32 are accepted"):
+        shared_latent(SpectraParams(model=small_model, latent=33, prompt=PROMPT))
 
 
 SCRIPT = ["spectra", "--layer", "2", "--head", "3", "--prompt", PROMPT]
