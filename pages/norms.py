@@ -87,9 +87,9 @@ def number_of(params: NormsParams, name: str) -> Reading:
     return run(depth_study, params).numbers()[name] if name == "difference" else block_numbers(params, run(block, params))[name]
 
 
-def picture_of(params: NormsParams, key: str) -> None:
+def picture_of(params: NormsParams, name: str, key: str) -> None:
     """Draw what a guess was about."""
-    if key.endswith("depth"):
+    if name == "difference":
         show(stacks.course(run(depth_study, params)), key=key, label="What is left, block by block")
     else:
         by_hand("block", key=key, data=figures.block_data(run(block, params)), height="content")
