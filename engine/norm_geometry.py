@@ -97,7 +97,7 @@ class JacobiansResult:
             Number("LayerNorm: rank above rounding", layer.rank, d, 0, against="full"),
             Number("RMSNorm: rank above rounding", rms.rank, d, 0, against="full"),
             Number("LayerNorm: largest row sum", float(np.abs(layer.row_sums).max()), 1.0, 3, against="doubly stochastic"),
-            Number("LayerNorm: smallest entry times s", float(layer.matrix.min() * layer.scale), 0.0, 3, against="doubly stochastic, at least"),
+            Number("LayerNorm: smallest entry times s", float(layer.matrix.min() * layer.scale), 0.0, 3, against="stochastic: at least"),
         )
 
 

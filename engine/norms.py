@@ -212,6 +212,12 @@ def block_numbers(params: NormsParams, result: BlockResult) -> dict[str, Number]
     }
 
 
+def entries(result: BlockResult) -> tuple[list[str], list[list]]:
+    """Return header and rows for a CSV: one row per entry of the block, before and after."""
+    rows = [[*where, float(result.before[where]), float(result.after[where])] for where in np.ndindex(result.before.shape)]
+    return ["sample", "token", "feature", "before", f"after {NORMS[result.norm].label}"], rows
+
+
 def different(values: np.ndarray) -> int:
     """Return how many different numbers there are, to one digit after the point."""
     return len(np.unique(np.round(values, 1) + 0.0))

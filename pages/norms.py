@@ -12,7 +12,7 @@ navigation.require_frame()
 from engine.depth import depth_study  # noqa: E402
 from engine.figures import depth as stacks  # noqa: E402
 from engine.figures import norms as figures  # noqa: E402
-from engine.norms import INITS, PLACES, STACKS, NormsParams, block, block_numbers  # noqa: E402
+from engine.norms import INITS, PLACES, STACKS, NormsParams, block, block_numbers, entries  # noqa: E402
 from engine.params import Number as Reading  # noqa: E402
 from pages.parts import norms as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
@@ -23,6 +23,7 @@ from pages.shared.hands import by_hand  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
+from pages.shared.takeaway import take_away  # noqa: E402
 
 VALUES = ("gaussian", "shifted", "heavy", "constant", "real")
 PANEL = Panel(
@@ -31,7 +32,7 @@ PANEL = Panel(
     norm=Choice("Norm", dict.fromkeys(("batch", "layer", "rms"), "")),
     values=Choice("Values", dict.fromkeys(VALUES, ""), help="shifted: features around means of their own; real: a model's residual stream"),
     batch=Integer("Batch size", 1, 8),
-    outlier=Steps("One entry set to (0: left alone)", (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)),
+    outlier=Steps("Outlier (0: none)", (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)),
     tokens=Integer("Tokens", 1, 8),
     features=Steps("Features", (1, 2, 3, 4, 8, 16, 32, 64, 128, 256)),
     eps=Steps("Epsilon", (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)),
@@ -63,8 +64,10 @@ def explore() -> None:
         PANEL.draw("norm", "values", "batch", "outlier")
         with st.popover("More"):
             PANEL.draw("tokens", "features", "eps", "seed")
+    taken = lambda: None  # noqa: E731
     with mishaps():
         result = run(block, params)
+        taken = lambda: take_away("norms", params, {"block": block, "depth": depth_study}, lambda: entries(result))  # noqa: E731
         by_hand("block", key="block", data=figures.block_data(result), height="content")
         read_off = block_numbers(params, result)
         numbers(read_off[name] for name in ("mean", "rms", "others", "lost"))
@@ -79,7 +82,7 @@ def explore() -> None:
         with drawn["Guess"]:
             for asked in lab.guesses:
                 guess(asked, PANEL, number_of, picture_of)
-    share(PANEL, params)
+    share(PANEL, params, taken)
 
 
 def number_of(params: NormsParams, name: str) -> Reading:

@@ -16,7 +16,7 @@ SPACE = (-2.6, 5.4)
 LEVELS = (4, 12, 40, 120)
 WIDE = {**MARGIN, "l": 78}
 SAME_SIZE = {**LEGEND, "itemsizing": "constant"}
-FAINT = "rgba(138, 143, 152, 0.35)"
+FAINT = "#a9aeb8"
 
 
 def block_data(result: BlockResult) -> dict:
@@ -123,14 +123,14 @@ def plane(result: GeometryResult) -> go.Figure:
 def angles(result: GeometryResult) -> go.Figure:
     """Return the angle between both norms' outputs as the mean grows."""
     traces = [
-        band(result.means, result.low, result.high, "5 to 95 % of vectors"),
-        line(result.means, result.expected, CHANCE, "arctan(mean)"),
-        line(result.means, result.angle, HERE, "mean angle"),
+        band(result.means, result.low, result.high, "5 to 95 %"),
+        line(result.means, result.expected, CHANCE, "arctan(m)"),
+        line(result.means, result.angle, HERE, "mean"),
         _point(result.mean, result.here),
     ]
     y = {"title": "angle, degrees", "range": [0, 90], "dtick": 30}
     return figure(
-        330, f"Angle between the norms' outputs, {result.d} features", {"title": "mean added to every feature", "range": [0, 5.05]}, y, traces
+        330, f"Angle between the norms' outputs, {result.d} features", {"title": "mean m added to every feature", "range": [0, 5.05]}, y, traces
     )
 
 
@@ -148,7 +148,7 @@ def singular_values(result: JacobiansResult) -> go.Figure:
 def length_kept(result: JacobiansResult) -> go.Figure:
     """Return what is let through along the input's own length against epsilon, measured, beside eps / s^2."""
     traces = [line(result.epsilons, getattr(result, n).last, COLOUR[n], NORMS[n].label, markers=True) for n in COLOUR]
-    traces += [line(result.epsilons, result.layer.formula, CHANCE, "ε / s², LayerNorm")]
+    traces += [line(result.epsilons, result.layer.formula, CHANCE, "ε / s²")]
     title = "The last direction, as epsilon grows"
     return figure(330, title, {"title": "epsilon", **_powers(-16.5, 2.5)}, {"title": "share let through", **_powers(-18.5, 1)}, traces, margin=WIDE)
 

@@ -99,10 +99,8 @@ def real(panel: Panel, params: NormsParams) -> None:
 
 def derivative(panel: Panel, params: NormsParams) -> None:
     """Draw both Jacobians' singular values, the direction that epsilon keeps, and the error of the linearisation."""
-    st.latex(
-        r"J = \tfrac{1}{s}\left(I - \tfrac{1}{d}\mathbf{1}\mathbf{1}^\top - \tfrac{1}{d s^2}\, c\,c^\top\right),"
-        r"\qquad s^2 = \mathrm{var} + \varepsilon"
-    )
+    st.latex(r"J = \tfrac{1}{s}\left(I - \tfrac{1}{d}\mathbf{1}\mathbf{1}^\top - \tfrac{1}{d s^2}\, c\,c^\top\right)")
+    prose("with $s^2 = \\mathrm{var} + \\varepsilon$ and $c = x - \\mu$; RMSNorm's has no second term, $c = x$, and the mean square in place of var.")
     result = run(jacobians, params)
     layer, rms, d = result.layer, result.rms, result.layer.d
     for column, draw in zip(st.columns(2), (figures.singular_values, figures.length_kept), strict=True):
