@@ -139,12 +139,13 @@ def depth_study(params: NormsParams, on_step: OnStep = silent) -> DepthResult:
         raise InputError(
             f"{params.seeds} networks of {params.depth} blocks of width {params.width} are too many to wait for; take fewer or narrower."
         )
-    stacks = drawn(params)
-    return map_heads(lambda stack: _studied(params, *stack, on_step), [stacks], stacks[0])[0]  # one thread: two take ten times as long
+    device = torch.empty(0, device=compute_device().name)
+    return map_heads(lambda asked: _studied(asked, on_step), [params], device)[0]  # one thread: two take ten times as long
 
 
-def _studied(params: NormsParams, W, b, x, delta, v, on_step: OnStep) -> DepthResult:
-    """Return the result for what ``drawn`` gave."""
+def _studied(params: NormsParams, on_step: OnStep) -> DepthResult:
+    """Return the study, computed by the thread that calls."""
+    W, b, x, delta, v = drawn(params)
     name = "layer" if params.norm == "batch" else params.norm
     track, blocks, depths, spectra = [(x, delta)], [], checkpoints(params.depth), []
     whole = torch.eye(params.width, dtype=x.dtype, device=x.device).expand(len(W), -1, -1)
