@@ -50,7 +50,7 @@ class DepthResult:
 
     def numbers(self) -> dict[str, Number]:
         """Return what is left after all blocks: powers of ten (medians over seeds) and the effective rank of the Jacobian."""
-        power = lambda values: float(np.median(log10(values)))  # noqa: E731
+        power = lambda values: round(float(np.median(log10(values))), 6) + 0.0  # noqa: E731
         first, last = (float(np.median(self.effective_rank[:, i])) for i in (0, -1))
         return {
             "signal": Number("Signal, power of ten", power(self.signal[:, -1] / self.signal[:, 0]), 0.0, 1, against=UNCHANGED),

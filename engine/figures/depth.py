@@ -16,7 +16,7 @@ def course(result: DepthResult) -> go.Figure:
     named = (("signal", signal, HERE), ("difference of two inputs", result.difference, WARM), ("gradient", result.gradient, PALETTE[2]))
     traces = [_all_seeds(values, colour) for _, values, colour in named]
     depth = np.arange(result.depth + 1)
-    traces += [line(depth, np.median(log10(values), 0), colour, name) for name, values, colour in named]
+    traces += [line(depth, np.median(log10(v), 0), c, name, line=_width(c, i)) for i, (name, v, c) in enumerate(named)]
     return _powers(380, "What is left, block by block", "blocks passed", result.depth, [log10(v) for _, v, _ in named], traces)
 
 
@@ -32,7 +32,7 @@ def spectrum(result: DepthResult) -> go.Figure:
     """Return the largest, the middle and the smallest singular value of the Jacobian by depth, as powers of ten."""
     values = log10(np.maximum(result.singular_values, result.singular_values[..., :1] * 1e-17))
     columns = (("largest", 0, HERE), ("middle", result.width // 2, PALETTE[2]), ("smallest", -1, WARM))
-    traces = [line(result.depths, np.median(values[..., i], 0), colour, name, markers=True) for name, i, colour in columns]
+    traces = [line(result.depths, np.median(values[..., i], 0), c, name, line=_width(c, k)) for k, (name, i, c) in enumerate(columns)]
     return _powers(330, "Singular values of the whole Jacobian", "blocks passed", result.depth, [values[..., i] for _, i, _ in columns], traces)
 
 
@@ -42,6 +42,11 @@ def ranks(result: DepthResult) -> go.Figure:
     traces += [line(result.depths, np.median(result.effective_rank, 0), HERE, "median", markers=True)]
     x = {"title": "blocks passed", "range": [0, result.depth + 1]}
     return figure(330, "Effective rank of the whole Jacobian", x, {"title": f"of {result.width}", "range": [0, result.width * 1.03]}, traces)
+
+
+def _width(colour: str, place: int) -> dict:
+    """Return a line that stays visible under the ones drawn after it, where they coincide."""
+    return {"color": colour, "width": (8, 4.5, 2)[place]}
 
 
 def _all_seeds(values: np.ndarray, colour: str) -> dict:
