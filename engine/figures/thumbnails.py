@@ -46,13 +46,15 @@ def _styled(body: str) -> str:
 
 def spheres(result: GeometryResult) -> str:
     """Return an SVG of points in R^3 after RMSNorm (the sphere) and after LayerNorm (the circle), seen from the side."""
-    view = np.array([[0.8, -0.6, 0.0], [0.3, 0.4, -0.866]])
+    turned, raised = np.radians((-35, 10))
+    right = np.array([-np.sin(turned), np.cos(turned), 0.0])
+    up = np.array([-np.cos(turned) * np.sin(raised), -np.sin(turned) * np.sin(raised), np.cos(raised)])
     drawn = []
     for points, colour, size in ((result.rms_3, WARM, 4), (result.layer_3, HERE, 6)):
-        x, y = 150 + 75 * view @ points.T
+        x, y = 266 + 75 * points @ right, 150 - 75 * points @ up
         drawn += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{colour}" fill-opacity="0.8"/>' for a, b in zip(x, y, strict=True)]
     body = "\n".join(drawn)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 300" stroke="none">\n{body}\n</svg>\n'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 300" stroke="none">\n{body}\n</svg>\n'
 
 
 THUMBNAILS = ("home", "spectra", "norms")
