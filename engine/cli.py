@@ -13,7 +13,7 @@ from engine.errors import InputError, LabError
 from engine.params import plain
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report"), "norms": ("NormsParams", "report")}
+LABS = {"spectra": ("SpectraParams", "report"), "rope": ("RopeParams", "report"), "norms": ("NormsParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": ("head_report", ("prompt", "latent", "off"))}
@@ -75,9 +75,18 @@ def _parser(argv: list[str]) -> _Parser:
     return parser
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a comma list."""
+    return tuple(float(word) for word in text.split(",") if word.strip())
+
+
+_TYPES = {tuple: _numbers}
+
+
 def _add_option(command: argparse.ArgumentParser, field) -> None:
     """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
-    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": type(field.default)}
+    of = type(field.default)
+    kind = {"action": argparse.BooleanOptionalAction} if of is bool else {"type": _TYPES.get(of, of)}
     command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=argparse.SUPPRESS, help=f"default: {field.default}", **kind)
 
 

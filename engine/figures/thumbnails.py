@@ -14,6 +14,8 @@ from engine.figures.theme import HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
 from engine.norm_geometry import GeometryResult, geometry
 from engine.norms import NormsParams
+from engine.rope import RopeParams, RopeResult, frequencies
+from engine.rope_scores import UnseenResult, unseen_phases
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
 
 CELL, GAP = 60, 6
@@ -44,6 +46,22 @@ def _styled(body: str) -> str:
     return body.replace("<polyline ", '<polyline stroke="#fff" stroke-width="2" stroke-opacity="0.85" ')
 
 
+def waves(law: RopeResult, seen: UnseenResult) -> str:
+    """Return an SVG of how each pair turns with distance: a wave per pair, in another colour where training never saw its angle."""
+    rows, columns = law.inv_freq[::2], np.arange(0, len(seen.positions), 2)
+    drawn = []
+    for i, theta in enumerate(rows):
+        heights = CELL * (i + 0.5) * 0.55 - 0.2 * CELL * np.cos(seen.positions[columns] * theta)
+        places = GAP + columns * 1.3
+        new = seen.plain[2 * i, columns] > 0
+        for part, colour in ((~new, HERE), (new, WARM)):
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(places[part], heights[part], strict=True))
+            drawn.append(f'<polyline stroke="{colour}" stroke-width="2.5" points="{points}"/>' if part.any() else "")
+    height = round(CELL * 0.55 * len(rows)) + GAP
+    body = "\n".join(d for d in drawn if d)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 {height}" fill="none" stroke-linejoin="round">\n{body}\n</svg>\n'
+
+
 def spheres(result: GeometryResult) -> str:
     """Return an SVG of points in R^3 after RMSNorm (the sphere) and after LayerNorm (the circle), seen from the side."""
     turned, raised = np.radians((-35, 10))
@@ -57,13 +75,14 @@ def spheres(result: GeometryResult) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 300" stroke="none">\n{body}\n</svg>\n'
 
 
-THUMBNAILS = ("home", "spectra", "norms")
+THUMBNAILS = ("home", "spectra", "rope", "norms")
 
 
 def drawn() -> dict[str, str]:
     """Return every thumbnail by name, from Fable and from seeded points."""
-    spectra = heads(head_spectra(SpectraParams()))
-    return {"home": spectra, "spectra": spectra, "norms": spheres(geometry(NormsParams(mean=0.0)))}
+    spectra, params = heads(head_spectra(SpectraParams())), RopeParams()
+    seen = waves(frequencies(params), unseen_phases(params))
+    return {"home": spectra, "spectra": spectra, "rope": seen, "norms": spheres(geometry(NormsParams(mean=0.0)))}
 
 
 def main(folder: Path = FOLDER) -> None:

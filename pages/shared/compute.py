@@ -72,6 +72,11 @@ class Store:
             job.waiting += 1
             return job
 
+    def has(self, key: Hashable) -> bool:
+        """Return whether the result of a key is there."""
+        with self._lock:
+            return key in self._finished
+
     def leave(self, job: Job) -> None:
         """Count the caller as no longer waiting."""
         with self._lock:
@@ -113,13 +118,7 @@ def run(function: Callable, params):
     identity of the model's files it is the key. Engine errors come out as they are.
     """
     params = restrict(function, params)
-    key = (
-        f"{function.__module__}.{function.__qualname__}",
-        params,
-        compute_device().name,
-        identity(params.model) if hasattr(params, "model") else None,
-    )
-    job = store().join(key, lambda on_step: function(params, on_step))
+    job = store().join(_key(function, params), lambda on_step: function(params, on_step))
     try:
         _wait(job)
     finally:
@@ -128,6 +127,16 @@ def run(function: Callable, params):
         raise job.error
     st.session_state["_seconds"] = job.seconds
     return job.result
+
+
+def is_stored(function: Callable, params) -> bool:
+    """Return whether ``run`` would answer at once."""
+    return store().has(_key(function, restrict(function, params)))
+
+
+def _key(function: Callable, params) -> Hashable:
+    name = f"{function.__module__}.{function.__qualname__}"
+    return name, params, compute_device().name, identity(params.model) if hasattr(params, "model") else None
 
 
 def _wait(job: Job) -> None:

@@ -12,10 +12,13 @@ import streamlit as st
 from pages.shared.link import OneOf, Unreadable, quoted
 from pages.shared.linked import Heads, Menu, Numbers
 
+FINEST = 5000
+"""Steps that a slider can hold; more are typed."""
+
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number on a slider; a ``high`` of None is set later, by the chosen model."""
+    """A whole number on a slider, or in a field where a slider would be too coarse; a ``high`` of None is set later, by the chosen model."""
 
     label: str
     low: int
@@ -49,12 +52,13 @@ class Integer:
         """Draw the slider; a range of one value is drawn switched off."""
         if self.low >= self.high:
             return st.slider(self.label, self.low, self.low + 1, self.low, disabled=True, key=f"{key}_only")
-        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+        widget = st.number_input if (self.high - self.low) / self.step > FINEST else st.slider
+        return widget(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A real number on a slider."""
+    """A real number on a slider, or in a field where a slider would be too coarse."""
 
     label: str
     low: float
@@ -86,8 +90,9 @@ class Number:
         return f"{round(float(value), 10):.12g}"
 
     def draw(self, key: str, value: float) -> float:
-        """Draw the slider."""
-        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+        """Draw the slider or the field."""
+        widget = st.number_input if (self.high - self.low) / self.step > FINEST else st.slider
+        return widget(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,7 @@ class Choice(OneOf):
     label: str
     options: dict[str, str]
     help: str | None = None
+    by_hand: bool = False
 
     def draw(self, key: str, value: str) -> str:
         """Draw the options side by side."""
@@ -189,6 +195,21 @@ class Text:
     def draw(self, key: str, value: str) -> str:
         """Draw the text field."""
         return st.text_input(self.label, value, max_chars=self.limit, key=key, bind="query-params")
+
+
+@dataclass(frozen=True)
+class TypedNumbers(Text):
+    """Positive numbers typed as text with commas between, or nothing."""
+
+    def parse(self, raw: str) -> str:
+        """Return the text; raise Unreadable if it is no such list."""
+        try:
+            fine = len(raw) <= self.limit and all(0 < float(word) < math.inf for word in raw.split(",") if raw.strip())
+        except ValueError:
+            fine = False
+        if not fine:
+            raise Unreadable("is not a list of positive numbers with commas between")
+        return raw.strip()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.shared import data
 
-NAMES: tuple[str, ...] = ("block",)
+NAMES: tuple[str, ...] = ("rotor", "block")
 """One JavaScript file and one style sheet in ``assets/components/`` per name."""
 
 _COMPONENTS = {

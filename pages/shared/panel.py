@@ -139,7 +139,10 @@ class Panel:
         """Set every control to a preset's link, the others to their defaults; for callbacks, before the page runs."""
         good, _ = self.settle(link)
         for name, control in self.controls.items():
-            self._set(name, good.get(name, control.write(self.defaults[name])))
+            if name not in good and by_hand(control):
+                st.query_params.pop(name, None)
+            else:
+                self._set(name, good.get(name, control.write(self.defaults[name])))
 
     def pick(self, values: Mapping[str, object]) -> None:
         """Set the controls that a click on a figure, or a hand's release, names; anything else in it is dropped."""
