@@ -17,6 +17,7 @@ LABS = {
     "projections": ("ProjectionsParams", "report"),
     "ffn": ("FfnParams", "report"),
     "rope": ("RopeParams", "report"),
+    "norms": ("NormsParams", "report"),
     "spectra": ("SpectraParams", "report"),
 }
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""

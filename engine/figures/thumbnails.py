@@ -15,6 +15,8 @@ from engine.ffn_params import FfnParams
 from engine.ffn_regions import VIEW, RegionsResult, regions
 from engine.figures.theme import CHANCE, HERE, SEQUENTIAL, WARM
 from engine.models.catalog import ASSETS
+from engine.norm_geometry import GeometryResult, geometry
+from engine.norms import NormsParams
 from engine.projections import ProjectionsParams, drag
 from engine.rope import RopeParams, RopeResult, frequencies
 from engine.rope_scores import UnseenResult, unseen_phases
@@ -89,13 +91,27 @@ def feet(params: ProjectionsParams, lines: int = 16) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 534 267" fill="none" stroke-width="2">\n{body}\n</svg>\n'
 
 
-THUMBNAILS = ("home", "projections", "ffn", "rope", "spectra")
+def spheres(result: GeometryResult) -> str:
+    """Return an SVG of points in R^3 after RMSNorm (the sphere) and after LayerNorm (the circle), seen from the side."""
+    turned, raised = np.radians((-35, 10))
+    right = np.array([-np.sin(turned), np.cos(turned), 0.0])
+    up = np.array([-np.cos(turned) * np.sin(raised), -np.sin(turned) * np.sin(raised), np.cos(raised)])
+    drawn = []
+    for points, colour, size in ((result.rms_3, WARM, 4), (result.layer_3, HERE, 6)):
+        x, y = 266 + 75 * points @ right, 150 - 75 * points @ up
+        drawn += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{colour}" fill-opacity="0.8"/>' for a, b in zip(x, y, strict=True)]
+    body = "\n".join(drawn)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 300" stroke="none">\n{body}\n</svg>\n'
+
+
+THUMBNAILS = ("home", "projections", "ffn", "rope", "norms", "spectra")
 
 
 def drawn() -> dict[str, str]:
-    """Return every thumbnail by name, from Fable."""
+    """Return every thumbnail by name, from Fable and from seeded points."""
     spectra, params = heads(head_spectra(SpectraParams())), RopeParams()
     drawn = {"projections": feet(ProjectionsParams(v=(2.4, 2.2))), "ffn": plane(regions(FfnParams(lines=12)))}
+    drawn["norms"] = spheres(geometry(NormsParams(mean=0.0)))
     return {**drawn, "home": spectra, "spectra": spectra, "rope": waves(frequencies(params), unseen_phases(params))}
 
 

@@ -104,6 +104,36 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """One of a few numbers on a slider, in ascending order: for what is better moved by factors than by amounts."""
+
+    label: str
+    values: tuple[float, ...]
+
+    def parse(self, raw: str) -> float:
+        """Return the number, whole if the steps are; raise Unreadable if the text is none, or not finite."""
+        value = Number(self.label, 0, 0, 1).parse(raw)
+        return int(value) if all(isinstance(step, int) for step in self.values) and value == int(value) else value
+
+    def clamp(self, value: float) -> float:
+        """Return the step nearest to a value."""
+        return min(self.values, key=lambda step: abs(step - value))
+
+    @property
+    def accepted(self) -> str:
+        """The steps in words."""
+        return ", ".join(map(self.write, self.values))
+
+    def write(self, value: float) -> str:
+        """Return the value as the link holds it."""
+        return f"{value:g}"
+
+    def draw(self, key: str, value: float) -> float:
+        """Draw the slider."""
+        return st.select_slider(self.label, self.values, value, format_func=self.write, key=key, bind="query-params")
+
+
+@dataclass(frozen=True)
 class Choice(OneOf):
     """One of a few; ``options`` maps what the link and the page call it (short ASCII, never renamed) to a word beneath."""
 
@@ -210,7 +240,7 @@ class Named(OneOf):
         return st.selectbox(self.label, self.options, self.options.index(value), key=key, accept_new_options=self.free, bind="query-params")
 
 
-Control = Integer | Number | Choice | Switch | Text | Typed | Named | Numbers | Menu | Heads
+Control = Integer | Number | Steps | Choice | Switch | Text | Typed | Named | Numbers | Menu | Heads
 """The value of a control with ``by_hand`` lives in the link alone: a component of the page draws it, or it draws itself."""
 
 
