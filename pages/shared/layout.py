@@ -1,7 +1,7 @@
 """How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
 
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
@@ -75,12 +75,6 @@ def numbers(shown: Iterable) -> None:
     with st.container(key=f"numbers_{shown[0].label}" if shown else None, horizontal=True):
         for number in shown:
             st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", number.beside, delta_color="off", delta_arrow="off")
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a small table of words and numbers; nothing in it is taken for Markdown."""
-    lines = [list(header), ["---"] * len(header), *([escaped(cell) for cell in row] for row in rows)]
-    st.markdown("\n".join("| " + " | ".join(line) + " |" for line in lines))
 
 
 def tabs(panel: Panel) -> Mapping:
