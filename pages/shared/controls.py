@@ -76,7 +76,7 @@ class Number:
     def parse(self, raw: str) -> float:
         """Return the number; raise Unreadable if the text is none, or not finite."""
         try:
-            value = float(raw) if len(raw) <= 40 else math.nan
+            value = float(raw) if len(raw) <= 40 and raw.isascii() and "_" not in raw else math.nan
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
