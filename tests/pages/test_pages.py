@@ -44,6 +44,18 @@ def test_every_parameter_replaced_by_nonsense(lab, value):
 
 
 @pytest.mark.parametrize("lab", LABS)
+def test_every_tab_opens_and_every_button_of_it_works(lab):
+    for tab in [t.label for t in open_page(lab).tabs]:
+        app = open_page(lab, tab=tab)
+        assert not app.exception, tab
+        assert not app.error, tab
+        for label in [b.label for b in app.button if not (b.key or "").startswith("preset")]:
+            pressed = open_page(lab, tab=tab)
+            next(b for b in pressed.button if b.label == label).click().run()
+            assert not pressed.exception, (tab, label)
+
+
+@pytest.mark.parametrize("lab", LABS)
 def test_presets_and_guesses_are_acceptable_links(lab):
     for preset in data.lab(lab).presets:
         app = open_page(lab, **preset.link)
