@@ -45,11 +45,13 @@ def test_every_parameter_replaced_by_nonsense(lab, value):
 
 @pytest.mark.parametrize("lab", LABS)
 def test_every_tab_opens_and_every_button_of_it_works(lab):
+    known = set()
     for tab in [t.label for t in open_page(lab).tabs]:
         app = open_page(lab, tab=tab)
         assert not app.exception, tab
         assert not app.error, tab
-        for label in [b.label for b in app.button if not (b.key or "").startswith("preset")]:
+        for label in {b.label for b in app.button if not (b.key or "").startswith("preset")} - known:
+            known.add(label)
             pressed = open_page(lab, tab=tab)
             next(b for b in pressed.button if b.label == label).click().run()
             assert not pressed.exception, (tab, label)
