@@ -57,9 +57,9 @@ class VirtualResult:
     chance: float
 
     def numbers(self) -> tuple[Number, ...]:
-        """Return the effective rank of the virtual head and the three scores of the pair, in multiples of chance."""
+        """Return the effective rank of the virtual head and the three scores of the pair."""
         rank = Number("Effective rank of the virtual head", self.effective_rank, self.chance_rank[1])
-        return (rank, *(Number(f"{kind.upper()}-composition", score / self.chance, 1.0, 1, " × chance") for kind, score in self.scores.items()))
+        return (rank, *(Number(f"{kind.upper()}-composition", score, self.chance, 3) for kind, score in self.scores.items()))
 
 
 @uses("model", "layer", "head", "delta", "fold")

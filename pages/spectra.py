@@ -10,7 +10,6 @@ from pages.shared import navigation
 
 navigation.require_frame()
 
-from engine.ablation import effect  # noqa: E402
 from engine.figures import spectra as figures  # noqa: E402
 from engine.heads import parse_heads  # noqa: E402
 from engine.spectra import SpectraParams, chance, head_numbers, head_spectra  # noqa: E402
@@ -35,7 +34,7 @@ PANEL = Panel(
     fold=Switch("Fold the norm's gain into the weights"),
     off=Heads("Changed heads"),
     removal=Menu("A changed head", parts.REMOVALS),
-    keep=Integer("Directions kept", 0),
+    keep=Integer("Changed heads keep", 0),
     latent=Integer("Numbers kept per token", 1),
     prompt=Text("Prompt", 2000),
     partner=Heads("Partner", most=1),
@@ -85,7 +84,7 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 draw(PANEL, params, view, limits)
-    functions = {"spectra": head_spectra, "chance": chance, "effect": effect}
+    functions = {"spectra": head_spectra, "chance": chance, **parts.BEHIND.get(view["tab"], {})}
     share(PANEL, params, lambda: take_away("head-spectra", params, functions, lambda: parts.taken(params, view)))
 
 

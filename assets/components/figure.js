@@ -84,7 +84,10 @@ async function draw(host) {
 function listen(host) {
   host.listening = true;
   const send = (picked) => host.data.clicks && picked && typeof picked === "object" && host.send("click", picked);
-  host.node.on("plotly_click", (event) => send(event.points[0].customdata));
+  host.node.on("plotly_click", (event) => {
+    if (host.cursor) host.node.focus({ preventScroll: true }); // so that the arrow keys go on from here
+    send(event.points[0].customdata);
+  });
   host.node.addEventListener("keydown", (event) => {
     const [down, right] = ARROWS[event.key] ?? [];
     const cells = host.traces[0]?.customdata;

@@ -38,8 +38,8 @@ def keep_curve(result: KeepResult) -> go.Figure:
     ends, intact = [0, int(result.k[-1])], 100 * float(result.copying[-1])
     traces = [
         line(ends, [100 * result.copying_chance] * 2, CHANCE, "chance", hoverinfo="skip"),
-        line(ends, [0.9 * intact] * 2, WARM, "90 % of the intact model's", hoverinfo="skip", line={"color": WARM, "width": 1}),
-        line(result.k, 100 * result.copying, HERE, "copying, mean and spread over seeds", markers=True, hovertemplate=hover, error_y=error),
+        line(ends, [0.9 * intact] * 2, WARM, "90 % of intact", hoverinfo="skip", line={"color": WARM, "width": 1}),
+        line(result.k, 100 * result.copying, HERE, "copying", markers=True, hovertemplate=hover, error_y=error),
     ]
     matrix = {"ov": "W<sub>OV</sub>", "qk": "W<sub>QK</sub>"}[result.circuit]
     x = {"title": f"singular directions of {matrix} kept in each head", "range": [-0.5, result.k[-1] + 0.5]}

@@ -39,9 +39,8 @@ def attention(result: LayerAttentionResult, head: int) -> go.Figure:
     n = len(result.labels)
     names = [f"{i} {safe_label(label)}" for i, label in enumerate(result.labels)]  # the position makes each one unique
     hover = "%{y} → %{x}<br>weight %{z:.3f}<extra></extra>"
-    bar = {"title": {"text": "weight"}, "thickness": 10, "len": 0.5, "y": 1, "yanchor": "top", "x": 1.0}
     cells = {"type": "heatmap", "x": names, "y": names, "packed": packed(result.attention[head], result.causal), "zmin": 0, "zmax": 1}
-    cells |= {"colorscale": SEQUENTIAL, "hoverongaps": False, "hovertemplate": hover, "colorbar": bar}
+    cells |= {"colorscale": SEQUENTIAL, "hoverongaps": False, "hovertemplate": hover, "showscale": False}
     beside = {"xaxis": "x2", "yaxis": "y"}
     share = "%{y}<br>%{x:.2f}<extra>%{fullData.name}</extra>"
     rounded = lambda values: np.round(values.astype(float), 3)  # noqa: E731

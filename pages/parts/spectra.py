@@ -32,7 +32,7 @@ from pages.shared.compute import run
 from pages.shared.controls import Heads, Integer, Menu, Switch
 from pages.shared.data import lab
 from pages.shared.guess import guess
-from pages.shared.layout import escaped, mishaps, numbers, prose
+from pages.shared.layout import escaped, mishaps, numbers, prose, table
 from pages.shared.panel import Panel
 from pages.shared.show import show
 
@@ -59,12 +59,12 @@ def scored(name: str, params: SpectraParams) -> HeadScore:
 
 
 def head_switch(panel: Panel, params: SpectraParams) -> None:
-    """Draw the switch of the chosen head: on, unless it is among the changed heads."""
+    """Draw the switch of the chosen head: on while it is as trained, off if it is among the changed heads."""
     here, now = (params.layer, params.head), set(parse_heads(params.off))
-    key = f"on_{params.layer}_{params.head}"
-    st.session_state[key] = here not in now
+    intact = here not in now
     flip = lambda: panel.pick({"off": write_heads(now ^ {here})})  # noqa: E731
-    st.toggle(f"Head {params.layer}.{params.head} on", key=key, on_change=flip)
+    # a widget of its own for each head and state: what a browser still holds of another one cannot flip this one
+    st.toggle(f"Head {params.layer}.{params.head} intact", intact, key=f"intact_{params.layer}_{params.head}_{intact}", on_change=flip)
 
 
 def sets_of_heads(panel: Panel, params: SpectraParams) -> None:
@@ -135,7 +135,7 @@ def attention(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> 
     show(attentions.thumbnails(found, params.head), key="thumbnails", label=label, on_pick=panel.pick)
     show(attentions.attention(found, params.head), key="attention", label=f"Attention of {name} on the prompt")
     numbers(found.numbers(params.head))
-    st.caption("At most 512 tokens, or the model's context. Colours are exact to 1/510; the CSV has every digit.")
+    st.caption("At most 512 tokens, or the model's context. Weights in the picture are exact to 1/510; Take it away has every digit.")
 
 
 def compare(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None:
@@ -168,7 +168,7 @@ def tokens(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> Non
     }
     prose(f"The strongest directions of this head, told in tokens: {ends[params.circuit]}. Behind the bar: the other end of the same direction.")
     header, rows = token_rows(run(direction_tokens, params), params.circuit)
-    st.dataframe([dict(zip(header, row, strict=True)) for row in rows], hide_index=True)
+    table(header, rows)
 
 
 def distance(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None:
@@ -222,8 +222,23 @@ def latent(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> Non
     numbers(found.numbers())
 
 
+BEHIND = {
+    "Cause": {"effect": effect, "keep_curve": keep_curve, "continuation": continuation},
+    "Attention": {"attention": layer_attention},
+    "Tokens": {"directions": direction_tokens},
+    "Distance": {"distance": distance_spectra},
+    "Training": {"trajectory": trajectory},
+    "Composition": {"compositions": head_compositions, "virtual_head": virtual_head},
+    "Latent": {"latent": shared_latent},
+}
+"""What a tab shows beside the spectra: the engine's functions, by the name that the JSON gives their results."""
+
+
 def taken(params: SpectraParams, view: dict) -> tuple[list[str], list[list]]:
-    """Return header and rows of what the page shows of every head."""
+    """Return header and rows of what the page shows: the weights of the attention tab, else a row for each head."""
+    if view["tab"] == "Attention":
+        found = run(layer_attention, params)
+        return ["query", *found.labels], [[label, *map(float, row)] for label, row in zip(found.labels, found.attention[params.head], strict=True)]
     shown = dict.fromkeys((view["colour"], view["against"], "prefix_matching", "previous_token"))
     return columns(params, run(head_spectra, params), *(scored(name, params) for name in shown if name not in SPECTRAL))
 

@@ -42,7 +42,7 @@ class Integer:
     def accepted(self) -> str:
         """The range in words."""
         if self.high is None:
-            return f"{self.low} or more"
+            return f"the range from {self.low} up"
         return f"{self.low} to {self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
 
     def write(self, value: int) -> str:
@@ -194,7 +194,7 @@ class Text:
     @property
     def accepted(self) -> str:
         """The limit in words."""
-        return f"at most {self.limit} characters"
+        return f"the limit of {self.limit} characters"
 
     def write(self, value: str) -> str:
         """Return the value as the link holds it."""

@@ -13,6 +13,7 @@ from pages.shared.panel import TAB, Panel, fresh_notes
 
 _CHIP = "_chip"
 PRESETS_PER_ROW = 4
+NOTES_SHOWN = 3
 
 
 def style(presenting: bool) -> None:
@@ -46,7 +47,7 @@ def share(panel: Panel, params, take_away: Callable[[], None] = lambda: None) ->
     panel.agree()
     seconds = st.session_state.get("_seconds")
     took = "" if seconds is None else f" · last result {1000 * seconds:.0f} ms"
-    st.session_state[_CHIP].markdown(f":gray-badge[{compute_device().label} · float64{took}]")
+    st.session_state[_CHIP].markdown(f":gray-badge[{compute_device().label}{took}]")
 
 
 def close_lab(lab: data.Lab, panel: Panel) -> None:
@@ -87,7 +88,10 @@ def tabs(panel: Panel) -> Mapping:
 def controls():
     """Say what was mended in the link, and stand controls side by side above the picture; they wrap on a phone."""
     if notes := fresh_notes():
-        st.warning("  \n".join(escaped(note) for note in notes))
+        st.warning("  \n".join(escaped(note) for note in notes[:NOTES_SHOWN]))
+        if rest := notes[NOTES_SHOWN:]:
+            with st.expander(f"{len(rest)} more of this link mended"):
+                st.markdown("  \n".join(escaped(note) for note in rest))
     with st.container(key="controls", horizontal=True, vertical_alignment="bottom"):
         yield
 

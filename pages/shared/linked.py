@@ -64,10 +64,10 @@ class Menu(OneOf):
 
     def draw(self, key: str, value: str, pick: Pick) -> None:
         """Draw the menu at a value; ``pick`` takes the next one."""
-        shown = f"{key}_menu"
-        st.session_state[shown] = value
+        shown = f"{key}_menu_{value}"  # another widget for another value: what a browser still holds of the old one is dropped
         chosen = lambda: pick({key: st.session_state[shown]})  # noqa: E731
-        st.selectbox(self.label, list(self.options), format_func=self.options.get, key=shown, on_change=chosen, help=self.help)
+        at = list(self.options).index(value)
+        st.selectbox(self.label, list(self.options), at, format_func=self.options.get, key=shown, on_change=chosen, help=self.help)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Heads:
     def draw(self, key: str, value: str, pick: Pick) -> None:
         """Draw the set as chips; of a model whose heads are not known, as text."""
         layers, heads = self.high or (0, 0)
-        shown, options = f"{key}_chips", [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
-        st.session_state[shown] = [name for name in value.split(",") if name]
+        shown, options = f"{key}_chips_{value}", [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
+        now = [name for name in value.split(",") if name]
         chosen = lambda: pick({key: ",".join(st.session_state[shown])})  # noqa: E731
-        st.multiselect(self.label, options, key=shown, max_selections=self.most, on_change=chosen, placeholder="none")
+        st.multiselect(self.label, options, now, key=shown, max_selections=self.most, on_change=chosen, placeholder="none")

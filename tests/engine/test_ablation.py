@@ -161,7 +161,7 @@ def test_sets_of_heads_have_one_text():
         ({"off": "9.9"}, "Head 9.9: this model has layers 0 to 3"),
         ({"keep": 33}, "has 32"),
         ({"keep": -1}, "from 0"),
-        ({"removal": "x"}, "accepted are zero"),
+        ({"removal": "x"}, "accepted are keep_ov"),
     ],
 )
 def test_what_the_model_does_not_have_is_said(change, said):
