@@ -13,7 +13,7 @@ from engine.errors import InputError, LabError
 from engine.params import plain
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report")}
+LABS = {"spectra": ("SpectraParams", "report"), "lora": ("LoraParams", "report")}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
 PAGES = {"spectra": ("head_report", ("prompt", "latent"))}
