@@ -32,7 +32,7 @@ class LoraParams:
     proportional to 1 / j). Ranks 1, 2, 4 ... ``max_rank`` and full fine-tuning; seeds ``seed``, ``seed`` + 1 ...
 
     ``rank``: the one looked at; ``dropout``: of the variant that has one. ``places``: qv, attention or all; ``fable_ranks``
-    such as ``2,8`` (0: full fine-tuning), ``fable_seeds``, ``fable_steps``: the live run on Shakespeare.
+    such as ``2,8``, ``fable_seeds``, ``fable_steps``: the live run on Shakespeare.
     ``adapter``: a folder with an adapter of Fable in peft's format, or "" for the one that comes with the lab.
     """
 
@@ -85,11 +85,11 @@ class LoraParams:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks of a text such as ``2,16``, ascending; raise InputError for anything but 0 (full) and powers of two to 64."""
+    """Return the ranks of a text such as ``2,16``, ascending; raise InputError for anything but powers of two to 64."""
     words = [word.strip() for word in text.split(",") if word.strip()]
-    accepted = {str(rank): rank for rank in (0, *FABLE_RANKS)}
+    accepted = {str(rank): rank for rank in FABLE_RANKS}
     wrong = [word for word in words if word not in accepted]
     if wrong or not words:
         asked = f"{wrong[0][:20]!r} is no rank of this run" if wrong else "No rank is chosen"
-        raise InputError(f"{asked}; accepted are {', '.join(map(str, FABLE_RANKS))}, and 0 for full fine-tuning, with commas between.")
+        raise InputError(f"{asked}; accepted are {', '.join(map(str, FABLE_RANKS))}, with commas between.")
     return tuple(sorted({accepted[word] for word in words}))
