@@ -9,7 +9,7 @@ import torch
 
 from engine.linalg import directions_for, energy_effective_rank
 from engine.models.peft_files import short_name
-from engine.params import frozen
+from engine.params import Number, frozen
 
 TOP = 16
 DRAWS = 4
@@ -72,3 +72,13 @@ def gaussian_spectra(n: int, m: int) -> np.ndarray:
     G = torch.from_numpy(np.random.default_rng(0).standard_normal((DRAWS, n, m)))
     values = torch.linalg.eigvalsh(G @ G.mT).clamp_min(0).flip(-1).sqrt().numpy()
     return frozen(values / np.linalg.norm(values, axis=1, keepdims=True))
+
+
+def directions_of(values: np.ndarray, shape: tuple[int, int], aligned: float) -> list[Number]:
+    """Return the numbers to read off one update's spectrum, beside chance; ``aligned``: its alignment."""
+    s = spectrum_of("", values, shape, aligned)
+    return [
+        Number("Rank that holds 90 %", float(s.directions_90), s.directions_90_chance, 0),
+        Number("Effective rank of the update", s.effective_rank, s.effective_rank_chance, 1),
+        Number(f"In the top {TOP} directions of W", 100 * s.alignment, 100 * s.alignment_chance, 1, " %"),
+    ]

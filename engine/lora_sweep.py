@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
-    recipe = Recipe(steps=options.steps, bfloat16=True)
+    recipe = Recipe(steps=options.steps, measure_every=max(1, options.steps // 10), bfloat16=True)
     for rank in ORDER:
         path = options.work / f"rank-{rank}.json"
         if not path.exists():

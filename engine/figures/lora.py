@@ -129,7 +129,7 @@ def variant_bars(result: VariantsResult) -> go.Figure:
     shapes = [{"type": "line", "yref": "paper", "x0": result.floor, "x1": result.floor, "y0": 0, "y1": 1, "line": {"color": WARM, "width": 2}}]
     x = {"title": f"error left; line: floor of rank {result.rank}", "range": [0, 1.2], "tickformat": ".0%"}
     y = {"title": "", "autorange": "reversed", "showgrid": False}
-    return figure(380, f"Variants at rank {result.rank}", x, y, [bars], margin={"l": 92, "r": 16, "t": 40, "b": 48})
+    return figure(380, f"Variants at rank {result.rank}", x, y, [bars], shapes=shapes, margin={"l": 92, "r": 16, "t": 40, "b": 48})
 
 
 def first_steps(result: FirstStepResult) -> go.Figure:
