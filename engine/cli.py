@@ -13,10 +13,17 @@ from engine.errors import InputError, LabError
 from engine.params import plain
 from engine.progress import console
 
-LABS = {"spectra": ("SpectraParams", "report"), "lora": ("LoraParams", "report")}
+LABS = {
+    "projections": ("ProjectionsParams", "report"),
+    "ffn": ("FfnParams", "report"),
+    "rope": ("RopeParams", "report"),
+    "norms": ("NormsParams", "report"),
+    "lora": ("LoraParams", "report"),
+    "spectra": ("SpectraParams", "report"),
+}
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""
 
-PAGES = {"spectra": ("head_report", ("prompt", "latent"))}
+PAGES = {"spectra": ("head_report", ("prompt", "latent", "off"))}
 """Lab -> (NAME of one page, options that ask for it as ``--figure`` does): function NAME of ``engine.NAME`` computes it, with
 ``table()`` for a terminal and ``data()`` for JSON; ``engine.figures.NAME.page`` makes it HTML."""
 
@@ -75,9 +82,21 @@ def _parser(argv: list[str]) -> _Parser:
     return parser
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a comma list; one that begins with a minus sign is given as ``--name=-1,2``."""
+    try:
+        return tuple(float(word) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of numbers with commas between") from None
+
+
+_TYPES = {tuple: _numbers}
+
+
 def _add_option(command: argparse.ArgumentParser, field) -> None:
     """Add ``--name VALUE``, or ``--name`` and ``--no-name`` for a field that is on or off."""
-    kind = {"action": argparse.BooleanOptionalAction} if isinstance(field.default, bool) else {"type": type(field.default)}
+    of = type(field.default)
+    kind = {"action": argparse.BooleanOptionalAction} if of is bool else {"type": _TYPES.get(of, of)}
     command.add_argument("--" + field.name.replace("_", "-"), dest=field.name, default=argparse.SUPPRESS, help=f"default: {field.default}", **kind)
 
 

@@ -130,7 +130,7 @@ def gaussian_product_spectra(m: int, r: int, n: int, draws: int, seed: int = 0) 
     factors are drawn, with chi-distributed diagonals (Bartlett 1933), so the cost does not depend on m and n.
     """
     rng = np.random.default_rng(seed)
-    left, right = (_gaussian_r_factor(rng, size, r, draws) for size in (m, n))
+    left, right = (gaussian_r_factor(rng, size, r, draws) for size in (m, n))
     return np.linalg.svd(left @ right.transpose(0, 2, 1), compute_uv=False)
 
 
@@ -141,11 +141,11 @@ def gaussian_product_eigenvalues(n: int, r: int, draws: int, seed: int = 0) -> n
     r x r Gaussian independent of L: so the cost does not depend on n here either.
     """
     rng = np.random.default_rng(seed)
-    L = _gaussian_r_factor(rng, n, r, draws).transpose(0, 2, 1)
+    L = gaussian_r_factor(rng, n, r, draws).transpose(0, 2, 1)
     return np.linalg.eigvals(L @ rng.standard_normal((draws, r, r)))
 
 
-def _gaussian_r_factor(rng, m: int, r: int, draws: int) -> np.ndarray:
+def gaussian_r_factor(rng, m: int, r: int, draws: int) -> np.ndarray:
     """Return (draws, r, r): the R of the QR of a Gaussian (m, r), divided by the Frobenius norm."""
     if m < r:
         raise InputError(f"A factor of shape {m} x {r} is wider than tall; chance is defined for m >= r.")

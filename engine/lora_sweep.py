@@ -68,7 +68,7 @@ def one_rank(recipe: Recipe, rank: int, work: Path) -> dict:
         "trainable_parameters": sum(t[0].numel() for u in first.values() for t in vars(u).values() if t.dim() == 3),
         "sample": written(first, 1)[0],
         "modules": [m.name for m in spectra],
-        "spectra": [[float(f"{v:.5g}") for v in m.singular_values] for m in spectra],
+        "spectra": [[float(f"{v:.5g}") for v in m.singular_values[: rank or None]] for m in spectra],
         "alignment": [round(m.alignment, 5) for m in spectra],
         "seconds": round(time.perf_counter() - started),
     }

@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Number:
-    """A number to read off, with what chance would give where there is such a thing, and what it was before a change."""
+    """A number to read off, with what chance would give, or what else ``against`` names, and what it was before a change."""
 
     label: str
     value: float
@@ -22,12 +22,14 @@ class Number:
     digits: int = 1
     unit: str = ""
     before: float | None = None
+    against: str = "chance"
 
     @property
     def beside(self) -> str | None:
-        """What stands under the number: before the change, and chance."""
+        """What stands under the number: before the change, and chance or another reference."""
         said = [] if self.before is None else [f"before {self.before:.{self.digits}f}{self.unit}"]
-        said += [] if self.chance is None else [f"chance {self.chance:.{max(self.digits, 1)}f}{self.unit}"]
+        digits = max(self.digits, 1) if self.against == "chance" else self.digits
+        said += [] if self.chance is None else [f"{self.against} {self.chance:.{digits}f}{self.unit}"]
         return ", ".join(said) or None
 
 

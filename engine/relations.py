@@ -1,24 +1,13 @@
-"""Does a head's spectrum say what it does? Rank correlations between any two numbers that all heads have.
+"""Does one number of all heads go with another? Spearman's rank correlation, beside what shuffled heads give."""
 
-The source notes (seed 004) say that a sharp spectrum, a small effective rank of W_OV, marks a copying head. That is tested
-here against three measures of copying: prefix matching, the eigenvalues of W_OV, and the accuracy lost without the head.
-"""
-
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from engine.ablation import SweepResult, sweep
-from engine.behaviour import SCORES, BehaviourResult, behaviour_scores
-from engine.circuits import CIRCUITS
 from engine.errors import InputError
-from engine.params import Number, frozen, restrict, uses
-from engine.progress import OnStep, silent
-from engine.scalars import BAND, Scalars
-from engine.spectra import CopyingResult, SpectraParams, SpectraResult, copying_scores, head_spectra
+from engine.scalars import BAND
 
 DRAWS = 5000
-COPYING = {"prefix_matching": "prefix matching", "copying_score": "copying score", "copying_lost": "copying lost without it"}
 
 
 @dataclass(frozen=True)
@@ -30,30 +19,11 @@ class RankCorrelation:
     band: tuple[float, float]
     n: int
 
-
-@dataclass(frozen=True)
-class ColumnsResult:
-    """Every number of every head: ``values`` (names, n_layers, n_heads), in the order of ``names``."""
-
-    names: tuple[str, ...]
-    values: np.ndarray
-
-    def of(self, name: str) -> np.ndarray:
-        """Return one number of all heads, (n_layers, n_heads); raise InputError for an unknown name."""
-        if name not in self.names:
-            raise InputError(f"The column is {name[:40]!r}; accepted are {', '.join(self.names)}.")
-        return self.values[self.names.index(name)]
-
-
-@dataclass(frozen=True)
-class SharpnessResult:
-    """Effective rank of W_OV against each measure of copying; the source's claim needs negative correlations."""
-
-    correlations: dict[str, RankCorrelation]
-
-    def numbers(self) -> tuple[Number, ...]:
-        """Return the correlations, beside 0 for unrelated numbers."""
-        return tuple(Number(f"Effective rank and {COPYING[name]}", found.rho, 0.0, 2) for name, found in self.correlations.items())
+    def in_words(self, x: str, y: str) -> str:
+        """Return what came out, as a sentence."""
+        if self.p > 0.05:
+            return f"{x[0].upper()}{x[1:]} and {y}: no order beyond chance."
+        return f"Heads with a higher {x} have a {'higher' if self.rho > 0 else 'lower'} {y}, more often than chance would have it."
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray, draws: int = DRAWS, seed: int = 0) -> RankCorrelation:
@@ -71,25 +41,6 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, draws: int = DRAWS, seed: int
     rho = float(a @ b)
     p = (1 + np.count_nonzero(np.abs(by_chance) >= abs(rho) - 1e-12)) / (1 + draws)
     return RankCorrelation(rho, float(p), tuple(float(v) for v in np.percentile(by_chance, BAND)), len(x))
-
-
-def columns_of(spectra: SpectraResult, behaviour: BehaviourResult, copying: CopyingResult, swept: SweepResult) -> ColumnsResult:
-    """Return every number of every head from results at hand: scores, effects of removal, and both spectra's scalars (``ov_``, ``qk_``)."""
-    found = {name: getattr(behaviour, name) for name in SCORES}
-    found |= {"copying_score": copying.copying_score, "loss_change": swept.loss_change, "copying_lost": swept.copying_before - swept.copying}
-    found |= {f"{circuit}_{f.name}": getattr(getattr(spectra, circuit), f.name) for circuit in CIRCUITS for f in fields(Scalars)}
-    return ColumnsResult(tuple(found), frozen(np.stack([np.asarray(v, dtype=np.float64) for v in found.values()])))
-
-
-@uses("model", "delta", "fold", "removal", "keep")
-def head_columns(params: SpectraParams, on_step: OnStep = silent) -> ColumnsResult:
-    """Return every number of every head, all computed: for a notebook; a page passes the results that it has to ``columns_of``."""
-    return columns_of(*(f(restrict(f, params), on_step) for f in (head_spectra, behaviour_scores, copying_scores, sweep)))
-
-
-def sharpness(columns: ColumnsResult) -> SharpnessResult:
-    """Return the test of the source's claim that copying heads have sharp spectra, over all heads of a model."""
-    return SharpnessResult({name: rank_correlation(columns.of("ov_effective_rank"), columns.of(name)) for name in COPYING})
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

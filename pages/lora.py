@@ -12,10 +12,10 @@ navigation.require_frame()
 
 from engine.adapters import RULES, STARTS  # noqa: E402
 from engine.figures import lora as figures  # noqa: E402
-from engine.lora import LoraParams, check_size, numbers_at, sweep, table  # noqa: E402
+from engine.lora import LoraParams, numbers_at, sweep, table  # noqa: E402
 from engine.lora_params import INPUTS, TASKS  # noqa: E402
 from pages.parts import lora as parts  # noqa: E402
-from pages.shared.compute import follow  # noqa: E402
+from pages.shared.compute import follow, run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Menu, Number, Text  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
@@ -59,8 +59,8 @@ def explore() -> None:
         PANEL.draw("task", "teacher_rank", "rule", "start", "rank", **parts.limits(params))
         with st.popover("More"):
             PANEL.draw("inputs", "learning_rate", "alpha", "steps", "n_seeds", "max_rank", "d_in", "d_out", "batch", "seed", **parts.limits(params))
+    result = None
     with mishaps():
-        check_size(params)
         result, _ = follow(sweep, params)
         left, right = st.columns(2)
         with left:
@@ -73,9 +73,9 @@ def explore() -> None:
     for tab, draw in zip(tabs(PANEL).values(), parts.TABS.values(), strict=True):
         if tab.open:
             with tab, mishaps():
-                draw(PANEL, params)
+                draw(PANEL, params, result)
     share(PANEL, params)
-    take_away("lora", params, {"sweep": sweep}, lambda: table(sweep(params)))
+    take_away("lora", params, {"sweep": sweep}, lambda: table(run(sweep, params)))
 
 
 explore()

@@ -85,9 +85,8 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 draw(PANEL, params, view, limits)
-    share(PANEL, params)
     functions = {"spectra": head_spectra, "chance": chance, "effect": effect}
-    take_away("head-spectra", params, functions, lambda: parts.taken(params, view))
+    share(PANEL, params, lambda: take_away("head-spectra", params, functions, lambda: parts.taken(params, view)))
 
 
 explore()

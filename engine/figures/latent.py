@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from engine.figures.theme import CHANCE, HERE, WARM, figure, line
+from engine.figures.theme import CHANCE, HERE, MARGIN, WARM, figure, line
 from engine.latent import SharedLatentResult
 
 
@@ -21,4 +21,4 @@ def latent_curves(result: SharedLatentResult) -> go.Figure:
     at = {"type": "line", "x0": result.latent, "x1": result.latent, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": CHANCE, "width": 2}}
     x = {"title": f"numbers kept per token, of {2 * result.n} now", "range": [0, 2 * result.n + 1]}
     y = {"title": "relative error", "range": [0, 1.03], "tickformat": ".0%"}
-    return figure(370, "Keys and values in a smaller cache", x, y, traces, shapes=[at])
+    return figure(380, "Keys and values in a smaller cache", x, y, traces, shapes=[at], margin={**MARGIN, "t": 84})

@@ -19,7 +19,7 @@ Changed = Sequence[tuple[int, int]]
 
 
 def head_map(score: HeadScore, circuit: str, n_groups: int, layer: int, head: int, changed: Changed = ()) -> go.Figure:
-    """Return the layer x head map of a score; the chosen head is outlined, changed heads are crossed out.
+    """Return the layer x head map of a score; the chosen head is outlined, changed heads have a cross in the corner.
 
     Each cell's click names its layer and head. Lines part the heads that read different keys and values, if heads share them.
     """
@@ -38,7 +38,7 @@ def head_map(score: HeadScore, circuit: str, n_groups: int, layer: int, head: in
         "hovertemplate": f"layer %{{y}}, head %{{x}}<br>{score.name} %{{z:.{score.digits + 1}f}}{score.unit}<extra></extra>",
         "colorbar": _colorbar(score),
     }
-    crosses = {**_marks([h for _, h in changed], [y for y, _ in changed], "x-thin", 18), "showlegend": False, "hoverinfo": "skip"}
+    crosses = {**_marks([h + 0.3 for _, h in changed], [y - 0.3 for y, _ in changed], "x-thin", 9), "showlegend": False, "hoverinfo": "skip"}
     box = {"x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
     size = n_heads // n_groups
     groups = [_between(g * size - 0.5, n_layers) for g in range(1, n_groups)] if size > 1 else []

@@ -12,8 +12,12 @@ from plotly.io.json import to_json_plotly
 
 HERE = "#2f7fd6"
 WARM = "#d9742b"
+SERIES = ("#d9742b", "#b09a1f", "#2a9d6f", "#7fae2e", "#8e6bd6", "#2f7fd6", "#c2589f", "#35aebd")
+"""Eight that can be told apart; a dash beside each helps those who see fewer colours."""
+DASHES = ("solid", "dot", "dash", "longdash", "dashdot", "solid", "longdashdot", "dash")
 CHANCE = "#8a8f98"
-PALETTE = (HERE, WARM, "#2e9e6b", "#b560c4", "#c9a227", "#d64f5f")
+GREEN = "#2e9e6b"
+PALETTE = (HERE, WARM, GREEN, "#b560c4", "#c9a227", "#d64f5f")
 CHANCE_FILL = "rgba(138, 143, 152, 0.25)"
 SEQUENTIAL = "Viridis"
 DIVERGING = "RdBu"

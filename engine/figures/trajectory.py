@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from engine.figures.theme import CHANCE, CHANCE_FILL, HERE, WARM, figure, line
+from engine.figures.theme import CHANCE, CHANCE_FILL, HERE, MARGIN, WARM, figure, line
 from engine.trajectory import TrajectoryResult
 
 FIRST = 50
@@ -16,6 +16,7 @@ NAMES = {
     "ov.effective_rank": "Effective rank of W<sub>OV</sub>",
     "qk.effective_rank": "Effective rank of W<sub>QK</sub>",
 }
+ROOM = {**MARGIN, "r": 56}  # for the axis on the right
 
 
 def trajectory_curves(result: TrajectoryResult, what: str, layer: int, head: int, at: int | None = None, chance: float | None = None) -> go.Figure:
@@ -51,7 +52,16 @@ def progress_curves(result: TrajectoryResult, at: int | None = None) -> go.Figur
     top = float(np.ceil(result.held_out_loss.max()))
     right = {"title": {"text": ""}, "overlaying": "y", "side": "right", "range": [0, 1.03 * top], "showgrid": False, "zeroline": False}
     y = {"title": "", "range": [0, 1.03], "tickformat": ".0%"}
-    return figure(300, f"Recorded while it was trained, {result.recorded}", _axis(result), y, traces, yaxis2=right, shapes=_mark(steps, at))
+    return figure(
+        300,
+        f"Recorded while it was trained, {result.recorded}",
+        _axis(result),
+        y,
+        traces,
+        yaxis2=right,
+        shapes=_mark(steps, at),
+        margin={**MARGIN, "r": 56},
+    )
 
 
 def _along(steps: np.ndarray) -> np.ndarray:

@@ -104,11 +104,25 @@ def attention_input(model, ids: list[int], layer: int) -> torch.Tensor:
     return _input_of(model, _attention_of(model, shape_of(model.config.to_dict()), layer), ids)[0]
 
 
+@torch.no_grad()
+def down_input(model, ids: list[int], layer: int) -> torch.Tensor:
+    """Return what a layer's W_down reads on a prompt, (tokens, d_ff): the hidden activations of the feed-forward layer."""
+    return _input_of(model, _down_of(model, shape_of(model.config.to_dict()), layer), ids)[0]
+
+
+def down_weight(model, layer: int) -> torch.Tensor:
+    """Return a layer's W_down (d_model, d_ff) as a view of the live model's own."""
+    shape = shape_of(model.config.to_dict())
+    W = _down_of(model, shape, layer).weight.detach()
+    return W.mT if FAMILIES[shape.family].transposed else W
+
+
 def make_stoppable(model):
-    """Put a hook on every attention layer, once and for good, that can end the forward pass of the thread that asks."""
+    """Put a hook on every attention layer and every W_down, once and for good, that can end the forward pass of the thread that asks."""
     shape = shape_of(model.config.to_dict())
     for layer in range(shape.n_layers):
-        _attention_of(model, shape, layer).register_forward_pre_hook(_stop, with_kwargs=True)
+        for block in (_attention_of(model, shape, layer), _down_of(model, shape, layer)):
+            block.register_forward_pre_hook(_stop, with_kwargs=True)
     return model
 
 
@@ -130,6 +144,11 @@ def _attention_of(model, shape: Shape, layer: int) -> torch.nn.Module:
     return model.base_model.get_submodule(family.block.format(layer=layer) + family.attention)
 
 
+def _down_of(model, shape: Shape, layer: int) -> torch.nn.Module:
+    family = FAMILIES[shape.family]
+    return model.base_model.get_submodule(family.block.format(layer=layer) + family.down)
+
+
 def _rms_norm(v: torch.Tensor, gain: torch.Tensor | None, eps: float) -> torch.Tensor:
     return v if gain is None else gain * v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + eps)
 
@@ -140,7 +159,7 @@ def _stop(block, args, kwargs):
 
 
 def _input_of(model, block, ids: list[int]):
-    """Return what a layer's attention receives: x (tokens, d_model), and (cos, sin), each (tokens, n_rotary), or None."""
+    """Return what a block receives: x (tokens, its input), and for attention (cos, sin), each (tokens, n_rotary), or None."""
     token = _stop_at.set(block)
     try:
         model.base_model(input_ids=torch.tensor([ids], device=model.device), use_cache=False)

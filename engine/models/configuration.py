@@ -199,6 +199,14 @@ def _rope(settings: Settings, kind: str) -> dict:
     return rope
 
 
+def rope_of(config: Mapping) -> tuple[dict, int, int]:
+    """Return (rope settings, d_head, context) of a model's config.json, its layers of full attention; raise ModelError if it has none."""
+    shape = shape_of(config)
+    if shape.learned_positions or not shape.rotations:
+        raise ModelError(f"{shape.family} does not rotate queries and keys, so it has no rope settings.")
+    return _rope(Settings(config, FAMILIES[shape.family]), LAYER_TYPES[0]), shape.d_head, shape.context
+
+
 def _has_token_output(config: Mapping) -> bool:
     """Whether the checkpoint predicts tokens; one that does not name its architecture is taken to."""
     named = config.get("architectures") or []

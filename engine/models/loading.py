@@ -11,8 +11,10 @@ from engine.errors import InputError, ModelError
 from engine.models.attention import make_stoppable
 from engine.models.catalog import checkpoint_folder, identity, offered
 from engine.models.families import Shape
+from engine.models.feedforward import make_watchable
 from engine.models.files import parameter_count, readable_bytes
 from engine.models.interventions import make_steerable
+from engine.models.turning import make_turnable
 from engine.models.weights import model_shape
 from engine.progress import OnStep, silent
 
@@ -69,7 +71,8 @@ def _build(model: str, _identity: tuple):
         places["GPU memory"] = free_memory(device)
     check_memory(model, places)
     built = _from_files(folder, shape)
-    return make_steerable(make_stoppable(built.to(device.name).eval().requires_grad_(False)))
+    model = make_stoppable(built.to(device.name).eval().requires_grad_(False))
+    return make_watchable(make_turnable(make_steerable(model)))
 
 
 def _from_files(folder: Path, shape: Shape):

@@ -48,13 +48,14 @@ def say_diverged(result: SweepResult) -> None:
         st.warning(f"{len(lost)} of {total} runs diverged ({', '.join(names)}): their loss passed ten times its start. The others went on.")
 
 
-def details(panel: Panel, params: LoraParams) -> None:
+def details(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Draw every rank's numbers, and why the floor is where it is."""
     prose(
         "The least that any update of rank $r$ leaves is the tail of the singular values of $M\\Sigma^{1/2}$, not of $M$: directions "
         "that the inputs hardly show need not be learnt. Choose *coloured* inputs under *More* and compare with *M cut by itself*."
     )
-    result, _ = follow(sweep, params)
+    if result is None:
+        return
     columns = zip(result.ranks, result.loss[..., -1], result.floor, result.cut_of_M, result.by_chance, result.trainable_parameters, strict=True)
     rows = [
         {
@@ -70,12 +71,13 @@ def details(panel: Panel, params: LoraParams) -> None:
     st.dataframe(rows, hide_index=True)
 
 
-def low_rank(panel: Panel, params: LoraParams) -> None:
+def low_rank(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Draw the spectrum of what full fine-tuning learnt, on the teacher and on Shakespeare."""
     prose(
         "LoRA assumes that the change is low-rank. Let full fine-tuning learn it, and look at its spectrum beside a random matrix of the same size."
     )
-    result, _ = follow(sweep, params)
+    if result is None:
+        return
     for column, draw in zip(st.columns(2), (figures.update_spectrum, figures.update_energy), strict=True):
         with column:
             show(draw(result), key=draw.__name__, label=f"{draw.__name__.replace('_', ' ')} of full fine-tuning beside a random matrix")
@@ -96,7 +98,7 @@ def _mean(found: RecordedSweep, name: str) -> float:
     return sum(getattr(s, name) for s in found.spectra) / len(found.spectra)
 
 
-def shakespeare(panel: Panel, params: LoraParams) -> None:
+def shakespeare(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Draw the recorded sweep on Fable, and a run of the visitor's own over it."""
     recorded = run(recorded_sweep, params)
     prose("Fable was trained on old prose. Here adapters teach it verse; the loss on the prose says what it forgets meanwhile.")
@@ -146,7 +148,7 @@ def _samples(recorded: RecordedSweep, live: FableResult | None) -> None:
         st.download_button("Your adapter, for peft", data, "adapter.zip", "application/zip", on_click="ignore")
 
 
-def variant_tab(panel: Panel, params: LoraParams) -> None:
+def variant_tab(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Draw the variants at the chosen rank, and the first step under both alpha rules."""
     prose("Each variant changes one thing. Same teacher, same data, same seeds; definitions as in Hugging Face's peft, NF4 as in bitsandbytes.")
     panel.draw("dropout")
@@ -177,11 +179,9 @@ def variant_numbers(params: LoraParams) -> list[Number]:
     ]
 
 
-def merging(panel: Panel, params: LoraParams) -> None:
+def merging(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Draw what an adapter is once trained: spectra, merging, costs, a file."""
-    prose(
-        "After training, $W + sBA$ is a matrix like any other: merged, it costs nothing. Below: the adapter that comes with the lab."
-    )
+    prose("After training, $W + sBA$ is a matrix like any other: merged, it costs nothing. Below: the adapter that comes with the lab.")
     panel.draw("adapter")
     found = run(merge, params)
     mean_rank = sum(found.merged_rank) / len(found.merged_rank)
@@ -223,7 +223,7 @@ def merging(panel: Panel, params: LoraParams) -> None:
     st.download_button("The recorded adapter (rank 8), for peft", lambda: zipped(shipped_adapter()), "fable-shakespeare.zip", on_click="ignore")
 
 
-def guesses(panel: Panel, params: LoraParams) -> None:
+def guesses(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Ask the lab's questions; every answer is computed when it is asked for."""
     for asked in lab("lora").guesses:
         guess(asked, panel, number_of, picture_of)
@@ -252,4 +252,4 @@ TABS = {
     "Merge and save": merging,
     "Guess": guesses,
 }
-"""Name in the link -> what draws it from (panel, params)."""
+"""Name in the link -> what draws it from (panel, params, the sweep or None where it is refused)."""

@@ -100,12 +100,13 @@ def cause(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None
         show(causes.scatter(across, up, params.layer, params.head), key="scatter", label=f"{up.name} against {across.name}", on_pick=panel.pick)
         found = rank_correlation(across.values, up.values)
         numbers([Number("Rank correlation", found.rho, 0.0, 2)])
-        st.caption(
-            f"Over {found.n} heads. Shuffled, 90 % of correlations lie between {found.band[0]:.2f} and {found.band[1]:.2f}; p = {found.p:.2g}."
-        )
+        st.markdown(f"**{found.in_words(across.name, up.name)}**")
+        low, high = found.band
+        st.caption(f"Over {found.n} heads. Shuffled, 90 % of correlations lie between {low:.2f} and {high:.2f}; p = {found.p:.2g}.")
     with right, mishaps():
         curve = run(keep_curve, params)
-        st.markdown(f"**{len(curve.heads)} heads cut together:** " + ", ".join(f"{layer}.{head}" for layer, head in curve.heads[:12]))
+        count = "1 head cut" if len(curve.heads) == 1 else f"{len(curve.heads)} heads cut together"
+        st.markdown(f"**{count}:** " + ", ".join(f"{layer}.{head}" for layer, head in curve.heads[:12]))
         st.caption("The changed heads." if params.off else "All induction heads, since no head is changed.")
         show(causes.keep_curve(curve), key="keep_curve", label="Copying accuracy against the directions kept")
         numbers(curve.numbers())
@@ -172,9 +173,7 @@ def tokens(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> Non
 
 def distance(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None:
     """Draw the chosen head's W_QK as query and key move apart, slow and fast rotations apart."""
-    prose(
-        "A rotary model turns queries against keys, so there is one $W_{QK}$ for each distance. The slow pairs hardly turn; the fast ones turn away."
-    )
+    prose("A rotary model has one $W_{QK}$ for each distance. Pairs slower than the context hardly turn; the fast ones turn away.")
     found = run(distance_spectra, params)
     for column, what in zip(st.columns(2), ("effective_rank", "sigma_1"), strict=True):
         with column:
@@ -196,9 +195,7 @@ def training(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> N
         curves = trajectory_curves(found, what, *where, view["snapshot"], then.chance)
         show(curves, key="trajectory", label=f"{then.name} along the training, layer {params.layer}, head {params.head} in front")
     show(progress_curves(found, view["snapshot"]), key="progress", label="Copying accuracy and loss along the training")
-    st.caption(
-        f"Step {step}. Spectra: computed now from the snapshot's weights. Behaviour and loss: recorded on {found.recorded}, during the training."
-    )
+    st.caption(f"Step {step}. Spectra: computed now from the snapshot's weights. Behaviour and loss: recorded then, {found.recorded}.")
 
 
 def composition(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None:
@@ -251,12 +248,9 @@ def picture_of(params: SpectraParams, name: str, key: str) -> None:
     if name.startswith(("without_", "keep_90")):
         show(causes.keep_curve(run(keep_curve, params)), key=key, label="Copying accuracy against the directions kept")
     else:
-        where = [(params.layer, params.head)]
-        show(
-            figures.energies([run(head_spectra, params)], run(chance, params), params.circuit, where),
-            key=key,
-            label="Cumulative energy beside chance",
-        )
+        found, where = run(head_spectra, params), [(params.layer, params.head)]
+        picture = figures.energies([found], run(chance, params), params.circuit, where)
+        show(picture, key=key, label="Cumulative energy beside chance")
 
 
 TABS = {

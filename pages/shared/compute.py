@@ -74,6 +74,11 @@ class Store:
             job.waiting += 1
             return job
 
+    def has(self, key: Hashable) -> bool:
+        """Return whether the result of a key is there."""
+        with self._lock:
+            return key in self._finished
+
     def leave(self, job: Job) -> None:
         """Count the caller as no longer waiting."""
         with self._lock:
@@ -171,14 +176,14 @@ def _again_in_a_moment(job: Job, stop: Callable, name: str) -> None:
     again()
 
 
-def _key(function: Callable, params) -> tuple:
-    """Return all that a result depends on, for ``params`` restricted to what the function uses."""
-    return (
-        f"{function.__module__}.{function.__qualname__}",
-        params,
-        compute_device().name,
-        identity(params.model) if hasattr(params, "model") else None,
-    )
+def is_stored(function: Callable, params) -> bool:
+    """Return whether ``run`` would answer at once."""
+    return store().has(_key(function, restrict(function, params)))
+
+
+def _key(function: Callable, params) -> Hashable:
+    name = f"{function.__module__}.{function.__qualname__}"
+    return name, params, compute_device().name, identity(params.model) if hasattr(params, "model") else None
 
 
 def _wait(job: Job) -> None:

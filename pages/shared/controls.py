@@ -5,31 +5,21 @@ three are pure: ``parse(write(v)) == v`` for every value that ``clamp`` leaves a
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from engine.errors import InputError
-from engine.heads import parse_heads, write_heads
+from pages.shared.link import OneOf, Unreadable, quoted
+from pages.shared.linked import Heads, Menu, Numbers
+from pages.shared.typed import Typed
 
-SHOWN = 40
-Pick = Callable[[dict], None]
-
-
-class Unreadable(ValueError):
-    """The link's text is no value of this control; the message says what is accepted."""
-
-
-def quoted(raw: str) -> str:
-    """Return a visitor's text for a message: shortened, on one line, in quotes."""
-    line = "".join(c if c.isprintable() else "?" for c in raw[: SHOWN + 1])
-    return f"'{line[:SHOWN]}{'…' if len(line) > SHOWN else ''}'"
+FINEST = 5000
+"""Steps that a slider can hold; more are typed."""
 
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number on a slider; a ``high`` of None is set later, by the chosen model."""
+    """A whole number on a slider, or in a field where a slider would be too coarse; a ``high`` of None is set later, by the chosen model."""
 
     label: str
     low: int
@@ -63,12 +53,20 @@ class Integer:
         """Draw the slider; a range of one value is drawn switched off."""
         if self.low >= self.high:
             return st.slider(self.label, self.low, self.low + 1, self.low, disabled=True, key=f"{key}_only")
-        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+        widget = st.number_input if (self.high - self.low) / self.step > FINEST else st.slider
+        return widget(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+
+
+@dataclass(frozen=True)
+class Scrubbed(Integer):
+    """A whole number that a component of the page sets; the link alone holds it."""
+
+    by_hand = True
 
 
 @dataclass(frozen=True)
 class Number:
-    """A real number on a slider."""
+    """A real number on a slider, or in a field where a slider would be too coarse."""
 
     label: str
     low: float
@@ -78,7 +76,7 @@ class Number:
     def parse(self, raw: str) -> float:
         """Return the number; raise Unreadable if the text is none, or not finite."""
         try:
-            value = float(raw) if len(raw) <= 40 else math.nan
+            value = float(raw) if len(raw) <= 40 and raw.isascii() and "_" not in raw else math.nan
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
@@ -100,40 +98,49 @@ class Number:
         return f"{round(float(value), 10):.12g}"
 
     def draw(self, key: str, value: float) -> float:
-        """Draw the slider."""
-        return st.slider(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
-
-
-class _OneOf:
-    """What controls with named options share."""
-
-    def parse(self, raw: str) -> str:
-        """Return the option; raise Unreadable if there is none of that name."""
-        if raw not in self.options:
-            raise Unreadable("is not an option")
-        return raw
-
-    def clamp(self, value: str) -> str:
-        """Return the value: what ``parse`` lets through is acceptable."""
-        return value
-
-    @property
-    def accepted(self) -> str:
-        """The options in words."""
-        return ", ".join(self.options)
-
-    def write(self, value: str) -> str:
-        """Return the value as the link holds it."""
-        return value
+        """Draw the slider or the field."""
+        widget = st.number_input if (self.high - self.low) / self.step > FINEST else st.slider
+        return widget(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
 
 
 @dataclass(frozen=True)
-class Choice(_OneOf):
+class Steps:
+    """One of a few numbers on a slider, in ascending order: for what is better moved by factors than by amounts."""
+
+    label: str
+    values: tuple[float, ...]
+
+    def parse(self, raw: str) -> float:
+        """Return the number, whole if the steps are; raise Unreadable if the text is none, or not finite."""
+        value = Number(self.label, 0, 0, 1).parse(raw)
+        return int(value) if all(isinstance(step, int) for step in self.values) and value == int(value) else value
+
+    def clamp(self, value: float) -> float:
+        """Return the step nearest to a value."""
+        return min(self.values, key=lambda step: abs(step - value))
+
+    @property
+    def accepted(self) -> str:
+        """The steps in words."""
+        return ", ".join(map(self.write, self.values))
+
+    def write(self, value: float) -> str:
+        """Return the value as the link holds it."""
+        return f"{value:g}"
+
+    def draw(self, key: str, value: float) -> float:
+        """Draw the slider."""
+        return st.select_slider(self.label, self.values, value, format_func=self.write, key=key, bind="query-params")
+
+
+@dataclass(frozen=True)
+class Choice(OneOf):
     """One of a few; ``options`` maps what the link and the page call it (short ASCII, never renamed) to a word beneath."""
 
     label: str
     options: dict[str, str]
     help: str | None = None
+    by_hand: bool = False
 
     def draw(self, key: str, value: str) -> str:
         """Draw the options side by side."""
@@ -199,7 +206,22 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Named(_OneOf):
+class TypedNumbers(Text):
+    """Positive numbers typed as text with commas between, or nothing."""
+
+    def parse(self, raw: str) -> str:
+        """Return the text; raise Unreadable if it is no such list."""
+        try:
+            fine = len(raw) <= self.limit and all(0 < float(word) < math.inf for word in raw.split(",") if raw.strip())
+        except ValueError:
+            fine = False
+        if not fine:
+            raise Unreadable("is not a list of positive numbers with commas between")
+        return raw.strip()
+
+
+@dataclass(frozen=True)
+class Named(OneOf):
     """One of a list, or where ``free`` any other name of limited length, typed into the same field."""
 
     label: str
@@ -218,105 +240,7 @@ class Named(_OneOf):
         return st.selectbox(self.label, self.options, self.options.index(value), key=key, accept_new_options=self.free, bind="query-params")
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas."""
-
-    label: str
-    low: float
-    high: float
-    most: int
-    fewest: int = 1
-    digits: int = 3
-
-    by_hand = True
-
-    def parse(self, raw: str) -> tuple[float, ...]:
-        """Return the numbers; raise Unreadable if there are too many or too few, or one is none."""
-        words = raw.split(",") if len(raw) <= 24 * self.most else []
-        try:
-            values = tuple(float(word) for word in words if len(word) <= 24)
-        except ValueError:
-            values = ()
-        if not self.fewest <= len(values) <= self.most or len(values) != len(words) or not all(map(math.isfinite, values)):
-            raise Unreadable("is not a list of numbers")
-        return values
-
-    def clamp(self, value: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the numbers within the limits, rounded as the link holds them."""
-        return tuple(round(min(max(number, self.low), self.high), self.digits) + 0.0 for number in value)
-
-    @property
-    def accepted(self) -> str:
-        """How many numbers, and their range, in words."""
-        count = f"{self.fewest} to {self.most}" if self.fewest < self.most else f"{self.most}"
-        return f"{count} numbers from {self.low:g} to {self.high:g} with commas between"
-
-    def write(self, value: tuple[float, ...]) -> str:
-        """Return the numbers as the link holds them."""
-        return ",".join(f"{number:.12g}" for number in self.clamp(value))
-
-
-@dataclass(frozen=True)
-class Menu(_OneOf):
-    """One of many, from a menu that shows their names in words: ``options`` maps what the link holds to those words."""
-
-    label: str
-    options: dict[str, str]
-    help: str | None = None
-
-    by_hand = True
-
-    def draw(self, key: str, value: str, pick: Pick) -> None:
-        """Draw the menu at a value; ``pick`` takes the next one."""
-        shown = f"{key}_menu"
-        st.session_state[shown] = value
-        chosen = lambda: pick({key: st.session_state[shown]})  # noqa: E731
-        st.selectbox(self.label, list(self.options), format_func=self.options.get, key=shown, on_change=chosen, help=self.help)
-
-
-@dataclass(frozen=True)
-class Heads:
-    """A set of heads such as ``2.5,2.6``; ``high`` is (layers, heads) of the chosen model, ``most`` how many may be named."""
-
-    label: str
-    most: int = 1024
-    high: tuple[int, int] | None = None
-
-    by_hand = True
-
-    def parse(self, raw: str) -> str:
-        """Return the set in its one written form; raise Unreadable if the text names no heads."""
-        try:
-            return write_heads(parse_heads(raw))
-        except InputError as error:
-            raise Unreadable("is not a list of heads") from error
-
-    def clamp(self, value: str) -> str:
-        """Return the set without heads that the model lacks."""
-        layers, heads = self.high or (math.inf, math.inf)
-        return write_heads([head for head in parse_heads(value) if head[0] < layers and head[1] < heads][: self.most])
-
-    @property
-    def accepted(self) -> str:
-        """What may be named, in words."""
-        limits = f", layers 0 to {self.high[0] - 1}, heads 0 to {self.high[1] - 1}" if self.high else ""
-        return f"at most {self.most} heads as LAYER.HEAD with commas between{limits}"
-
-    def write(self, value: str) -> str:
-        """Return the set as the link holds it."""
-        return value
-
-    def draw(self, key: str, value: str, pick: Pick) -> None:
-        """Draw the set as chips; of a model whose heads are not known, as text."""
-        layers, heads = self.high or (0, 0)
-        shown, options = f"{key}_chips", [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
-        st.session_state[shown] = [name for name in value.split(",") if name]
-        chosen = lambda: pick({key: ",".join(st.session_state[shown])})  # noqa: E731
-        st.multiselect(self.label, options, key=shown, max_selections=self.most, on_change=chosen, placeholder="none")
-
-
-Control = Integer | Number | Choice | Switch | Text | Named | Numbers | Menu | Heads
+Control = Integer | Number | Steps | Choice | Switch | Text | Typed | Named | Numbers | Menu | Heads
 """The value of a control with ``by_hand`` lives in the link alone: a component of the page draws it, or it draws itself."""
 
 

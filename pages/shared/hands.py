@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.shared import data
 
-NAMES: tuple[str, ...] = ()
+NAMES: tuple[str, ...] = ("arrows", "block", "fit_points", "rotor", "sketch")
 """One JavaScript file and one style sheet in ``assets/components/`` per name."""
 
 _COMPONENTS = {
@@ -21,7 +21,7 @@ _COMPONENTS = {
 }
 
 
-def by_hand(name: str, *, key: str, data: Mapping, height: int, on_release: Callable[[dict], None]) -> None:
+def by_hand(name: str, *, key: str, data: Mapping, height: int | str, on_release: Callable[[dict], None] = lambda _: None) -> None:
     """Draw a component; when the hand lets go it triggers ``release`` with the new values, before the page runs again.
 
     ``data`` is what the component starts from and adopts whenever it changes, but not while something is being dragged.

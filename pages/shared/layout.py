@@ -1,7 +1,7 @@
 """How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
 
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
@@ -12,6 +12,7 @@ from pages.shared import data
 from pages.shared.panel import TAB, Panel, fresh_notes
 
 _CHIP = "_chip"
+PRESETS_PER_ROW = 4
 
 
 def style(presenting: bool) -> None:
@@ -30,13 +31,17 @@ def open_lab(slug: str) -> data.Lab:
     return lab
 
 
-def share(panel: Panel, params) -> None:
-    """Draw the buttons that copy the link and reset the page, and fill in the chip: the end of what controls change."""
+def share(panel: Panel, params, take_away: Callable[[], None] = lambda: None) -> None:
+    """Draw the buttons that copy the link, take the numbers away and reset the page, and fill in the chip.
+
+    It is the end of what controls change. ``take_away`` draws what ``pages.shared.takeaway`` offers, where a page has it.
+    """
     from engine.device import compute_device
     from pages.shared.show import copy_link
 
     with st.container(key="share", horizontal=True, vertical_alignment="center"):
         copy_link(urlencode(panel.write(params, **panel.view())))
+        take_away()
         st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
     panel.agree()
     seconds = st.session_state.get("_seconds")
@@ -101,9 +106,29 @@ def escaped(text: str) -> str:
     return "".join("\\" + c if c in string.punctuation else c for c in text)
 
 
+def matrix(name: str, M) -> None:
+    """Write a small matrix with its name, three decimals an entry, or two digits of a tiny one."""
+    rows = r" \\ ".join(" & ".join(_tex(float(entry)) for entry in row) for row in M)
+    st.latex(rf"\footnotesize {name} = \begin{{pmatrix}} {rows} \end{{pmatrix}}")
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Write a small table; every cell is shown as it is."""
+    lines = [[escaped(str(cell)) for cell in row] for row in (header, *rows)]
+    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    st.markdown("\n".join("| " + " | ".join(line) + " |" for line in ruled))
+
+
+def _tex(x: float) -> str:
+    number, _, exponent = (f"{x:.1e}" if 0 < abs(x) < 1e-3 else f"{x:.3f}" if x != round(x) else f"{x:.0f}").partition("e")
+    return rf"{number}\!\cdot\!10^{{{int(exponent)}}}" if exponent else number
+
+
 def _presets(lab, panel: Panel) -> None:
-    st.markdown("#### Worth opening, on Fable")
-    for column, preset in zip(st.columns(len(lab.presets)), lab.presets, strict=True):
-        with column.container(border=True, height="stretch"):
+    st.markdown("#### Worth opening")
+    offered = [preset for preset in lab.presets if panel.offers(preset.link)]
+    columns = st.columns(min(len(offered), PRESETS_PER_ROW))
+    for i, preset in enumerate(offered):
+        with columns[i % PRESETS_PER_ROW].container(border=True):
             st.button(f":primary[**{preset.label}**]", on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
             st.caption(preset.look)

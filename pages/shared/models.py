@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import streamlit as st
 import torch
 
 from engine.device import compute_device
 from engine.errors import ModelError
-from engine.models.catalog import CATALOG, is_here, is_hosted, offered
+from engine.models.catalog import CATALOG, is_here, is_hosted, offered, sha256
 from engine.models.families import Shape
 from engine.models.weights import model_shape
 from pages.shared.controls import Named
@@ -53,6 +54,13 @@ def refusing(panel: Panel) -> Iterator[None]:
         if panel.read().model == panel.defaults["model"]:
             raise
         panel.refuse("model", str(error))
+
+
+def described(name: str) -> SimpleNamespace:
+    """Return what the sidebar says of a model, for pages whose result does not carry it."""
+    of = model_shape(name)
+    sizes = {size: getattr(of, size) for size in ("n_layers", "n_heads", "n_kv_heads", "d_model", "d_head")}
+    return SimpleNamespace(model=name, sha256=sha256(name), **sizes)
 
 
 def sidebar(panel: Panel, result) -> None:

@@ -6,7 +6,8 @@ from dataclasses import fields
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared.controls import Choice, Control, quoted, settle, within
+from pages.shared.controls import Choice, Control, settle, within
+from pages.shared.link import quoted
 
 RESERVED = ("present",)
 TAB = "tab"
@@ -130,11 +131,18 @@ class Panel:
             elif name not in state and good[name] != raw:
                 st.query_params[name] = good[name]
 
+    def offers(self, link: Mapping[str, str]) -> bool:
+        """Return whether every setting of a link may be asked for here: a hosted page does not offer every model."""
+        return not self.settle(link)[1]
+
     def apply(self, link: Mapping[str, str]) -> None:
         """Set every control to a preset's link, the others to their defaults; for callbacks, before the page runs."""
         good, _ = self.settle(link)
         for name, control in self.controls.items():
-            self._set(name, good.get(name, control.write(self.defaults[name])))
+            if name not in good and by_hand(control):
+                st.query_params.pop(name, None)
+            else:
+                self._set(name, good.get(name, control.write(self.defaults[name])))
 
     def pick(self, values: Mapping[str, object]) -> None:
         """Set the controls that a click on a figure, or a hand's release, names; anything else in it is dropped."""

@@ -1,13 +1,17 @@
 """The app as people meet it: a cold link, a slider, a click, a zoom, a phone, a dark room, two visitors at once."""
 
+import json
 import re
+from dataclasses import fields
 
 import pytest
 
+from engine.spectra_params import SpectraParams
 from pages.shared import data
 from tests.browser.conftest import serve
 
-MAP, SPECTRUM = "Effective rank of every head", "Singular values"
+TABS = ("Cause", "Attention", "Compare", "Tokens", "Distance", "Training", "Composition", "Latent", "Guess")
+MAP, SPECTRUM = "effective rank of every head", "Singular values"
 
 
 def test_a_cold_link_is_the_first_visit_of_a_process(visitor):
@@ -73,10 +77,11 @@ def test_back_after_a_click_returns_picture_and_controls_together(visitor):
 def test_copied_link_holds_every_field_and_opens_the_same_view(visitor):
     first = visitor().open("/spectra?tab=Attention&layer=3&head=4&prompt=A+fox+%26+a+crow")
     link = first.page.get_by_role("button", name="Copy link").get_attribute("data-query")
-    assert {part.split("=")[0] for part in link.split("&")} == {"model", "circuit", "layer", "head", "delta", "fold", "latent", "prompt", "tab"}
+    shown = {"tab", "colour", "against", "sort", "compare", "other", "snapshot"}
+    assert {part.split("=")[0] for part in link.split("&")} == {f.name for f in fields(SpectraParams)} | shown
     second = visitor().open("/spectra?" + link)
     assert second.page.get_by_role("textbox", name="Prompt").input_value() == "A fox & a crow"
-    assert second.figure("Attention of layer 3, head 4").count() == 1
+    second.page.wait_for_selector(".figure[aria-label^='Attention of layer 3, head 4'] .plot-container")
     assert second.page.get_by_role("alert").count() == 0
 
 
@@ -126,7 +131,7 @@ def test_figures_take_the_themes_colours(visitor, scheme):
     assert bright == (scheme == "dark")
 
 
-@pytest.mark.parametrize("path", ["/", "/spectra?tab=Energy", "/spectra?tab=Attention", "/spectra?tab=Guess"])
+@pytest.mark.parametrize("path", ["/", *(f"/spectra?tab={tab}" for tab in TABS)])
 def test_nothing_is_wider_than_a_phone(visitor, path):
     see = "text=Start here" if path == "/" else ".figure .plot-container"
     v = visitor(viewport={"width": 390, "height": 844}, has_touch=True).open(path, see=see)
@@ -164,13 +169,13 @@ def test_two_visitors_keep_their_own_settings(visitor):
 
 
 def test_only_the_open_tab_is_drawn(visitor):
-    v = visitor().open("/spectra?tab=Energy")
-    assert v.figure("Cumulative energy").count() == 1
+    v = visitor().open("/spectra?tab=Compare")
+    v.page.wait_for_selector(".figure[aria-label^='Cumulative energy'] .plot-container")
     assert v.figure("Attention").count() == 0
     v.page.get_by_role("tab", name="Attention").click()
     v.settle()
     assert "tab=Attention" in v.query()
-    assert v.figure("Attention").count() == 1
+    assert v.figure("Attention").count() == 2
     assert v.figure("Cumulative energy").count() == 0
 
 
@@ -214,3 +219,54 @@ def test_a_preset_under_another_model_sets_picture_controls_and_copied_link(visi
     assert shown == [link["layer"], link["head"]]
     copied = v.page.get_by_role("button", name="Copy link").get_attribute("data-query").split("&")
     assert {"model=fable", f"layer={link['layer']}", f"head={link['head']}", "tab=Attention"} <= set(copied)
+
+
+def test_a_head_switched_off_costs_copying_and_stands_in_the_link(visitor):
+    v = visitor().open("/spectra?layer=2&head=5&off=2.6&removal=zero")
+    v.page.get_by_test_id("stMetric").nth(3).wait_for()
+    before = v.page.get_by_test_id("stMetric").nth(2).inner_text()
+    v.page.get_by_text("Head 2.5 on").click()
+    v.page.wait_for_function("before => document.querySelectorAll('[data-testid=stMetric]')[2]?.innerText !== before", arg=before)
+    v.settle()
+    assert "off=2.5%2C2.6" in v.query() or "off=2.5,2.6" in v.query()
+    share = lambda text: float(re.search(r"([\d.]+) %", text).group(1))  # noqa: E731
+    assert share(v.page.get_by_test_id("stMetric").nth(2).inner_text()) < share(before)
+
+
+def test_arrow_keys_walk_over_the_map(visitor):
+    v = visitor().open("/spectra?layer=1&head=1")
+    v.figure(MAP).focus()
+    v.page.keyboard.press("ArrowDown")
+    v.settle()
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 1 is chosen")
+    v.page.keyboard.press("ArrowRight")
+    v.settle()
+    assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 2 is chosen")
+
+
+def test_a_phone_gets_all_heads_in_a_strip(visitor):
+    wide, phone = visitor().open("/spectra"), visitor(viewport={"width": 390, "height": 844}, has_touch=True).open("/spectra")
+    kind = "document.querySelector(\".figure[aria-label^='effective rank']\")._fullData[0].type"
+    assert wide.page.evaluate(kind) == "heatmap"
+    assert phone.page.evaluate(kind) == "scatter"
+
+
+def test_numbers_and_pictures_can_be_taken_away(visitor):
+    v = visitor().open("/spectra?layer=2&head=6")
+    v.page.get_by_role("button", name="Take it away").click()
+    with v.page.expect_download() as table:
+        v.page.get_by_text("CSV, the numbers shown").click()
+    rows = table.value.path().read_text().splitlines()
+    assert len(rows) == 33
+    assert rows[0].startswith("layer,head,")
+    with v.page.expect_download() as whole:
+        v.page.get_by_text("JSON, with provenance").click()
+    found = json.loads(whole.value.path().read_text())
+    assert found["provenance"]["parameters"]["head"] == 6
+    assert len(found["provenance"]["model"]["sha256"]) == 64
+    with v.page.expect_download() as picture:
+        v.page.locator(".pictures button", has_text="SVG").first.click()
+    assert "<svg" in picture.value.path().read_text()[:400]
+    namespace = {}
+    exec(v.page.get_by_test_id("stCode").first.inner_text(), namespace)  # the lines that the page offers
+    assert namespace["result"].ov_effective_rank.shape == (4, 8)

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from engine import spectra
+from engine import head_map, spectra
 from engine.errors import InputError, ModelError
+from engine.figures import cause as causes
 from engine.figures import spectra as figures
+from engine.heads import parse_heads
 from engine.linalg import energy_effective_rank
 from engine.models.attention import head_attention
 from engine.models.loading import open_model
 from engine.params import restrict
 from engine.spectra import SpectraParams
+from engine.trajectory import trajectory
 
 CASES = pytest.mark.parametrize("name", ["tiny", "fable"])
 
@@ -138,12 +141,43 @@ def test_axes_stay_while_the_head_changes():
 
 
 def test_the_map_shows_every_head_where_it_is():
-    params = SpectraParams()
-    result, chance = spectra.head_spectra(params), spectra.chance(params)
-    cells = figures.head_map(result, chance, "qk", 1, 2).data[0]
+    params = SpectraParams(circuit="qk")
+    result = spectra.head_spectra(params)
+    score = head_map.head_score("effective_rank", params)
+    cells = figures.head_map(score, "qk", result.n_kv_heads, 1, 2, [(2, 5)]).data[0]
     assert np.array_equal(cells.z, result.qk_effective_rank)
     assert cells.customdata[3][5] == {"layer": 3, "head": 5}
     assert (cells.zmin, cells.zmax) == (0, result.d_head)
+
+
+def test_the_strip_orders_all_heads_and_names_each():
+    score = head_map.head_score("previous_token", SpectraParams())
+    strip = figures.head_strip(score, "ov", 1, 2)
+    points = strip.data[0]
+    assert list(points.y) == sorted(score.values.ravel(), reverse=True)
+    assert all(score.values[p["layer"], p["head"]] == y for p, y in zip(points.customdata, points.y, strict=True))
+    assert points.customdata[strip.layout.meta["cursor"][1]] == {"layer": 1, "head": 2}
+
+
+@pytest.mark.parametrize("name", head_map.SCORES)
+def test_every_score_lies_within_its_scale_and_has_a_chance(name):
+    score = head_map.head_score(name, SpectraParams())
+    assert score.values.shape == (4, 8)
+    assert score.low <= score.values.min() <= score.values.max() <= score.high * (1 + 1e-12)
+    assert score.chance is None or score.low <= score.chance <= score.high
+    assert score.chance is not None or name == "size"
+    assert not score.values.flags.writeable
+
+
+def test_scores_are_the_engines_own_numbers():
+    params = SpectraParams(circuit="qk", delta=3)
+    result = spectra.head_spectra(params)
+    assert np.array_equal(head_map.head_score("stable_rank", params).values, result.qk.stable_rank)
+    assert np.allclose(10 ** head_map.head_score("condition_number", params).values, result.qk.condition_number)
+    header, rows = head_map.columns(params, result, head_map.head_score("prefix_matching", params))
+    assert rows[2 * 8 + 6][header.index("qk top_share")] == result.qk.top_share[2, 6]
+    assert len(rows) == 32
+    assert {len(row) for row in rows} == {len(header)}
 
 
 def test_presets_name_the_heads_that_they_say():
@@ -157,22 +191,34 @@ def test_presets_name_the_heads_that_they_say():
     lab, result = data.lab("spectra"), spectra.head_spectra(SpectraParams())
     place = {p.label: (int(p.link["layer"]), int(p.link["head"])) for p in lab.presets}
     scores = head_scores(AutoModelForCausalLM.from_pretrained(FABLE, dtype=torch.float32, attn_implementation="eager"))
-    chance = spectra.chance(SpectraParams())
-    copier, partner, sharpest, random = (place[p.label] for p in lab.presets)
+    copier, partner = place["An induction head"], place["Its partner, one token back"]
     assert scores.prefix_matching[copier] > 0.5
     assert (result.ov_effective_rank < result.ov_effective_rank[copier]).mean() > 0.5
     assert scores.previous_token[partner] > 0.9
-    assert result.ov_effective_rank[sharpest] == result.ov_effective_rank.min()
-    assert scores.prefix_matching[sharpest] < 0.1
-    assert result.ov_effective_rank[random] == result.ov_effective_rank.max() or result.ov_effective_rank[random] > 0.75 * chance.effective_rank
+    assert result.ov_effective_rank[place["The sharpest head"]] == result.ov_effective_rank.min()
+    assert scores.prefix_matching[place["The sharpest head"]] < 0.1
+    cut = lab.preset("Copying, cut to eight directions").link
+    assert parse_heads(cut["off"]) == tuple(sorted(map(tuple, np.argwhere(scores.prefix_matching > 0.4).tolist())))
+    assert np.median(result.ov_effective_rank[tuple(zip(*parse_heads(cut["off"]), strict=True))]) > np.median(result.ov_effective_rank)
+    steps = trajectory(SpectraParams()).prefix_matching
+    assert (steps[5, 2] > 0.3).sum() >= 3 > (steps[2, 2] > 0.3).sum()
 
 
 def test_plotly_accepts_every_figure():
     import plotly.graph_objects as go
 
+    from engine.ablation import keep_curve
+
     params = SpectraParams()
     result, chance = spectra.head_spectra(params), spectra.chance(params)
-    drawn = [draw(result, chance, "qk", 1, 2) for draw in (figures.head_map, figures.spectrum, figures.energy_curve)]
-    for fig in [*drawn, figures.attention(spectra.prompt_attention(params))]:
+    first, second = (head_map.head_score(name, params) for name in ("effective_rank", "copying_score"))
+    drawn = [
+        figures.head_map(second, "ov", 4, 1, 2, [(0, 0)]),
+        figures.head_strip(first, "ov", 1, 2),
+        figures.spectrum(result, chance, "qk", 1, 2, 4),
+    ]
+    drawn += [draw([result, result], chance, "ov", [(0, 1), (2, 3)]) for draw in (figures.overlaid, figures.energies)]
+    drawn += [causes.scatter(first, second, 1, 2), causes.keep_curve(keep_curve(params)), figures.attention(spectra.prompt_attention(params))]
+    for fig in drawn:
         checked = go.Figure(fig.to_dict())  # raises for a property or value that plotly does not know
         assert [trace.type for trace in checked.data] == [trace.type for trace in fig.data]

@@ -14,7 +14,17 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.models.attention import attention_weights, cos_sin, head_attention, head_queries_and_keys, make_stoppable, rotate_halves, tensors_of
+from engine.models.attention import (
+    attention_weights,
+    cos_sin,
+    down_input,
+    down_weight,
+    head_attention,
+    head_queries_and_keys,
+    make_stoppable,
+    rotate_halves,
+    tensors_of,
+)
 from engine.models.configuration import shape_of
 from engine.models.families import FAMILIES, rotation_of
 from engine.models.files import read_json
@@ -111,6 +121,20 @@ def test_one_head_on_a_stopped_forward_pass(observed):
             A = head_attention(model, IDS, layer, head)
             assert error(A, observed["attentions"][layer][head]) < TOLERANCE
             assert (A.sum(-1) - 1).abs().max() < 1e-12
+
+
+def test_w_down_and_what_it_reads_on_a_stopped_forward_pass(observed):
+    model, shape = make_stoppable(observed["model"]), model_shape(observed["folder"])
+    for layer in range(shape.n_layers):
+        family, seen = FAMILIES[shape.family], []
+        module = model.base_model.get_submodule(family.block.format(layer=layer) + family.down)
+        hook = module.register_forward_hook(lambda m, args, output, seen=seen: seen.append(output[0]))
+        model(torch.tensor([IDS]))
+        hook.remove()
+        mine = down_input(model, IDS, layer) @ down_weight(model, layer).T
+        mine = mine if module.bias is None else mine + module.bias
+        assert mine.shape == (len(IDS), shape.d_model)
+        assert error(mine, seen[0].view(mine.shape)) < TOLERANCE
 
 
 def test_live_model_and_file_read_the_same(observed):

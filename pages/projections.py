@@ -1,0 +1,86 @@
+"""What can a linear map see? A vector on a line, planes, the row space of a real head, four ways to orthogonalise, least squares.
+
+Sources: seed notes on projections and on orthogonality; Higham 2002, "Accuracy and Stability of Numerical Algorithms".
+"""
+
+import streamlit as st
+
+from pages.shared import navigation
+
+navigation.require_frame()
+
+import engine.projections as engine  # noqa: E402
+from pages.parts import projections as parts  # noqa: E402
+from pages.shared import models  # noqa: E402
+from pages.shared.compute import run  # noqa: E402
+from pages.shared.controls import Choice, Integer, Text  # noqa: E402
+from pages.shared.guess import guess  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.linked import Numbers  # noqa: E402
+from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.typed import Typed  # noqa: E402
+
+KEYS = "Arrow keys move a tip by 0.1, with Shift by 0.01; in 3-D, Page Up and Page Down lift and lower it, and the background turns the view."
+PANEL = Panel(
+    engine.ProjectionsParams,
+    tabs=("Drag", "Subspace", "A real head", "Orthogonalise", "Least squares", "Guess"),
+    view={"angles": (Numbers("Seen from", -180, 180, 2, fewest=2, digits=1), (-50.0, 22.0))},
+    model=models.control(),
+    space=Choice("Drag the tips of v and a", {"2-D": "", "3-D": ""}, help=KEYS),
+    v=Numbers("v", -3, 3, 3, fewest=2),
+    a=Numbers("a", -3, 3, 3, fewest=2),
+    matrix=Typed("Columns of A, typed or pasted", engine.canonical, "3 rows of 1 or 2 numbers"),
+    slant=Integer("Slant of the oblique projection, degrees", 0, 80, 5),
+    kappa=Integer("Condition number κ, power of ten", 0, 16),
+    weight=Choice("Weight", dict.fromkeys(engine.WEIGHTS, "")),
+    layer=Integer("Layer", 0),
+    head=Integer("Head", 0),
+    prompt=Text("Prompt", 400),
+    method=Choice("Method", dict.fromkeys(engine.METHODS, "")),
+    step=Integer("Step", 0),
+    points=Numbers("Points", -2, 2, 24, fewest=4, digits=2, group=2),
+    degree=Integer("Degree of the polynomial", 0, 6),
+    rank=Integer("Directions kept", 1),
+)
+DRAWN = {
+    "Drag": parts.drag,
+    "Subspace": parts.subspace,
+    "A real head": parts.real_head,
+    "Orthogonalise": parts.orthogonalise,
+    "Least squares": parts.least_squares,
+}
+
+lab = open_lab("projections")
+shape = models.shape(PANEL)
+of_model = {"layer": shape.n_layers - 1, "head": shape.n_heads - 1, "rank": shape.d_model}
+with models.refusing(PANEL):
+    models.sidebar(PANEL, run(engine.model_facts, PANEL.read(**of_model)))
+
+
+@st.fragment
+def explore() -> None:
+    """Draw all that a control or a hand changes; nothing else of the page runs again."""
+    limits = {**of_model, "step": engine.STEP_COUNT[PANEL.read(**of_model).method]}
+    params = PANEL.read(**limits)
+    result = run(engine.drag, params)
+    with controls():
+        PANEL.draw("space")
+    parts.line_by_hand(PANEL, params, result)
+    for sentence in result.said:
+        st.info(sentence)
+    numbers(list(engine.drag_numbers(result).values())[:3])
+    for name, tab in tabs(PANEL).items():
+        if tab.open:
+            with tab, mishaps():
+                DRAWN.get(name, ask)(PANEL, params, limits)
+    share(PANEL, params)
+
+
+def ask(panel: Panel, params, limits: dict) -> None:
+    """Ask every guess of the lab."""
+    for asked in lab.guesses:
+        guess(asked, panel, parts.guess_number, parts.guess_picture)
+
+
+explore()
+close_lab(lab, PANEL)

@@ -1,0 +1,182 @@
+"""Vectors and points by hand in a real browser: what is drawn while they move, and what the engine says when the hand lets go."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from engine.subspaces.drag import drag
+from engine.subspaces.fitting import fit
+from engine.subspaces.params import ProjectionsParams
+from engine.subspaces.projectors import subspace
+
+LINE = ".arrows >> nth=0"
+SEEN = '.arrows .engine:has-text("The engine\'s foot")'
+
+
+def rows(place) -> dict[str, list[float]]:
+    """Return what the component reads off: name -> numbers."""
+    read = place.locator("tr").evaluate_all("rows => rows.map(row => [row.cells[0].textContent, row.cells[1].textContent])")
+    return {name: [float(x) for x in re.findall(r"-?\d+\.\d+", text)] for name, text in read}
+
+
+def hold(v, handle, dx: float, dy: float) -> None:
+    """Press the mouse on a handle and move it, without letting go."""
+    box = handle.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    v.page.mouse.move(x, y)
+    v.page.mouse.down()
+    v.page.mouse.move(x + dx, y + dy, steps=4)
+    v.page.wait_for_timeout(100)
+
+
+def numbers_in_link(v, name: str) -> tuple[float, ...]:
+    return tuple(float(x) for x in re.search(rf"[?&]{name}=([^&]*)", v.query())[1].split(","))
+
+
+def test_dragging_v_is_followed_at_once_and_confirmed_on_release(visitor):
+    v = visitor().open("/projections", see=SEEN)
+    place, before = v.page.locator(LINE), v.query()
+    hold(v, place.locator("[data-tip=v]"), -90, 40)
+    moved = rows(place)
+    assert v.query() == before
+    assert "Let go" in place.locator(".engine").inner_text()
+    expected = drag(ProjectionsParams(v=(*moved["v"], 0.0), a=ProjectionsParams().a))
+    assert moved["v"][0] < 0.2
+    assert moved["projection"] == pytest.approx(expected.projection, abs=0.012)
+    assert moved["residual, length"][0] == pytest.approx(expected.residual_length, abs=0.012)
+    v.page.mouse.up()
+    v.settle()
+    now = drag(ProjectionsParams(v=numbers_in_link(v, "v"), a=ProjectionsParams().a))
+    assert rows(place)["projection"] == pytest.approx(now.projection, abs=0.0051)
+    assert "The engine's foot" in place.locator(".engine").inner_text()
+    metrics = v.page.locator("[data-testid=stMetricValue]").all_inner_texts()[:3]
+    assert metrics == [f"{now.projection_length:.2f}", f"{now.residual_length:.2f}", f"{100 * now.kept:.1f} %"]
+
+
+def test_the_picture_is_a_right_triangle(visitor):
+    v = visitor().open("/projections?v=1,2&a=2,-1", see=SEEN)
+    place = v.page.locator(LINE)
+    ends = place.locator(".residual").first.evaluate("line => line.getAttribute('points').split(' ').map(p => p.split(',').map(Number))")
+    origin = place.locator(".shaft.v").evaluate("line => line.getAttribute('points').split(' ')[0].split(',').map(Number)")
+    (foot, tip), origin = np.array(ends), np.array(origin)
+    assert np.allclose(foot, origin, atol=0.2)  # (1, 2) is perpendicular to (2, -1)
+    v = visitor().open("/projections?v=2,1&a=2,-1", see=SEEN)
+    ends = v.page.locator(f"{LINE} >> .residual").first.evaluate("line => line.getAttribute('points').split(' ').map(p => p.split(',').map(Number))")
+    (foot, tip) = np.array(ends)
+    assert (tip - foot) @ (foot - origin) == pytest.approx(0, abs=10)
+    assert math.dist(foot, tip) / math.dist(foot, origin) == pytest.approx(4 / 3, rel=0.02)
+
+
+def test_arrow_keys_move_a_tip_and_report_once(visitor):
+    v = visitor().open("/projections", see=SEEN)
+    handle = v.page.locator(f"{LINE} >> [data-tip=a]")
+    handle.focus()
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft", "Shift+ArrowLeft"):
+        v.page.keyboard.press(key)
+    v.page.wait_for_timeout(600)
+    v.settle()
+    assert numbers_in_link(v, "a")[:2] == pytest.approx((2.29, 1.0))
+    assert v.page.evaluate("document.activeElement.dataset.tip") == "a"
+
+
+def test_a_finger_drags_too(visitor):
+    v = visitor(viewport={"width": 390, "height": 844}, has_touch=True).open("/projections", see=SEEN)
+    box = v.page.locator(f"{LINE} >> [data-tip=a]").bounding_box()
+    session = v.context.new_cdp_session(v.page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for kind, points in (("touchStart", [(x, y)]), ("touchMove", [(x - 20, y - 60)]), ("touchEnd", [])):
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": a, "y": b} for a, b in points]})
+    v.page.wait_for_timeout(600)
+    v.settle()
+    assert numbers_in_link(v, "a")[1] > 1.5
+
+
+def test_zero_is_explained(visitor):
+    v = visitor().open("/projections?a=0,0&v=1,2", see=SEEN)
+    assert "zero vector" in v.page.get_by_test_id("stAlert").inner_text()
+    assert rows(v.page.locator(LINE))["projection"] == [0, 0]
+
+
+def test_space_turns_and_keeps_lengths(visitor):
+    v = visitor().open("/projections?space=3-D", see=SEEN)
+    place = v.page.locator(LINE)
+    before = rows(place)
+    box = place.locator(".scene").bounding_box()
+    v.page.mouse.move(box["x"] + 30, box["y"] + 30)
+    v.page.mouse.down()
+    v.page.mouse.move(box["x"] + 130, box["y"] + 60, steps=4)
+    v.page.mouse.up()
+    v.settle()
+    assert numbers_in_link(v, "angles") != (-50, 22)
+    assert rows(place) == before
+
+
+def test_a_plane_by_hand_agrees_with_the_engine_and_writes_the_matrix(visitor):
+    v = visitor().open("/projections?tab=Subspace", see=".arrows >> nth=1 >> text=The engine's foot")
+    place = v.page.locator(".arrows").nth(1)
+    result = subspace(ProjectionsParams())
+    read = rows(place)
+    assert read["projection"] == pytest.approx(result.of("QR").foot, abs=0.0051)
+    assert read["oblique, distance to v"][0] == pytest.approx(result.of("oblique").distance, abs=0.00051)
+    place.scroll_into_view_if_needed()
+    hold(v, place.locator("[data-tip=a2]"), 15, -50)
+    v.page.mouse.up()
+    v.settle()
+    typed = v.page.get_by_role("textbox", name="Columns of A").input_value()
+    result = subspace(ProjectionsParams(matrix=typed))
+    assert typed != ProjectionsParams().matrix
+    assert rows(place)["projection"] == pytest.approx(result.of("QR").foot, abs=0.0051)
+    assert rows(place)["oblique, distance to v"][0] == pytest.approx(result.of("oblique").distance, abs=0.0021)
+
+
+def test_points_by_hand_are_fitted_as_by_the_engine(visitor):
+    v = visitor().open("/projections?tab=Least squares&degree=3", see='.fit_points .engine:has-text("fit is the same")')
+    place = v.page.locator(".fit_points")
+    place.scroll_into_view_if_needed()
+    hold(v, place.locator("[data-point='2']"), 10, 60)
+    v.page.mouse.up()
+    v.page.wait_for_timeout(400)
+    v.settle()
+    result = fit(ProjectionsParams(points=numbers_in_link(v, "points"), degree=3))
+    squares = [float(x) for x in re.findall(r"\d+\.\d+", place.locator(".sum").inner_text())]
+    assert squares == pytest.approx([(result.fitted**2).sum(), (result.residual**2).sum(), (result.y**2).sum()], abs=0.00051)
+    assert "The engine's fit is the same" in place.locator(".engine").inner_text()
+
+
+def test_a_ragged_matrix_gets_a_sentence_and_the_page_goes_on(visitor):
+    v = visitor().open("/projections?tab=Subspace", see=SEEN)
+    field = v.page.get_by_role("textbox", name="Columns of A")
+    field.fill("1 2\n3\n4 5")
+    field.press("Control+Enter")
+    v.settle()
+    assert "is ragged: its rows hold 1 to 2 numbers" in v.page.get_by_test_id("stAlert").first.inner_text()
+    field.fill("1 0\n0 1\n0 0")
+    field.press("Control+Enter")
+    v.settle()
+    assert v.page.get_by_test_id("stAlert").count() == 0
+    assert rows(v.page.locator(".arrows").nth(1))["projection"] == pytest.approx([1.6, 2.2, 0])
+
+
+TABS = ["Drag", "Subspace", "A real head", "Orthogonalise", "Least squares", "Guess"]
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_no_tab_is_wider_than_a_phone(visitor, tab):
+    v = visitor(viewport={"width": 390, "height": 844}, has_touch=True).open(f"/projections?tab={tab}", see=SEEN)
+    v.page.wait_for_selector("text=Worth opening", timeout=60_000)
+    v.settle()
+    wide = v.page.evaluate(
+        """() => [...document.querySelectorAll("[data-testid=stMainBlockContainer] *")]
+            .filter(e => e.getBoundingClientRect().right > 391 && e.offsetParent)
+            .filter(e => e.tagName !== "INPUT" && !e.closest(".katex-display, [role=tablist], svg"))
+            .map(e => e.tagName + "." + e.className)"""
+    )
+    assert wide == []
+
+
+def test_the_first_screen_needs_no_scrolling(visitor):
+    v = visitor().open("/projections", see=SEEN)
+    box = v.page.locator("[data-testid=stMetric]").nth(2).bounding_box()
+    assert box["y"] + box["height"] <= 720

@@ -1,0 +1,65 @@
+"""The feed-forward page without a browser: what a link cannot ask for is said, and guesses are answered by the engine."""
+
+import pytest
+
+from engine.ffn import sweep_numbers
+from engine.ffn_fit import sweep
+from engine.ffn_ledger import ledger
+from engine.ffn_params import ACTIVATIONS, FfnParams
+from engine.ffn_regions import regions
+from pages.shared import data
+from tests.pages.test_pages import open_page
+
+
+def said(app) -> str:
+    assert not app.exception
+    return app.warning[0].value.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("drawing", "why"),
+    [("-2,0,0,1,2,0", "has 3 points; 4 to 33 are needed"), ("-2,0,0,1,0,2,2,0", "two values at x = 0"), ("-2,0,1,1,0,2,2,0", "goes back")],
+)
+def test_a_drawing_that_is_no_function_is_said_and_replaced(drawing, why):
+    app = open_page("ffn", target="drawn", drawing=drawing)
+    assert why in said(app)
+    assert len(app.metric) >= 4
+
+
+def test_limits_follow_the_prompt_the_model_and_the_experts():
+    assert "Token: '40' is outside 0 to" in said(open_page("ffn", tab="Jacobian", prompt="a fox sang", token="40"))
+    assert "Neuron: '704' is outside 0 to 703" in said(open_page("ffn", tab="One token", neuron="704"))
+    assert "Width (gated: three fifths): '7'" in said(open_page("ffn", width="7"))
+    assert "Experts per token: '3' is outside 1 to 2" in said(open_page("ffn", tab="Cost", shape="own", experts="2", top_k="3"))
+
+
+@pytest.mark.parametrize("tab", ["Fit", "One token", "Regions", "Jacobian", "Cost", "Guess"])
+def test_every_tab_opens(tab):
+    app = open_page("ffn", tab=tab, seed="3", activation="geglu", steps="500")
+    assert not app.exception
+    assert not app.error
+    assert not app.warning
+
+
+def test_an_empty_prompt_is_one_sentence_on_its_tab():
+    app = open_page("ffn", tab="One token", prompt="   ")
+    assert not app.exception
+    assert ["prompt is empty" in e.value for e in app.error] == [True]
+
+
+def test_guesses_are_answered_by_a_number_just_computed():
+    sources = {
+        "regions_bound": lambda p: regions(p).numbers(),
+        "best_at_31": lambda p: sweep_numbers(sweep(p)),
+        "neurons_90": lambda p: ledger(p).numbers(),
+    }
+    for guess in data.lab("ffn").guesses:
+        setting = {"regions": {}, "kink": {"target": "abs"}, "wave": {"target": "sine"}, "ninety": {"layer": 3, "token": 6}}[guess.id]
+        number = sources[guess.decides](FfnParams(**setting))[guess.decides]
+        if guess.decides == "best_at_31":  # the number stands for a name: the choice must be that name
+            assert guess.answer(number.value) == list(ACTIVATIONS.values())[int(number.value) - 1].name
+        app = open_page("ffn", tab="Guess")
+        pills = next(b for b in app.button_group if b.key == f"guess_{guess.id}")
+        pills.select(guess.answer(number.value)).run()
+        assert not app.exception
+        assert any(guess.answer(number.value) in s.value for s in app.success), guess.id

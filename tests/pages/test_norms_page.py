@@ -1,0 +1,69 @@
+"""The norms page: every tab opens at every kind of input, what is undefined is one sentence, guesses are computed."""
+
+import pytest
+
+from engine.depth import depth_study
+from engine.norms import NormsParams, block, block_numbers
+from pages.parts.norms import TABS
+from pages.shared import data
+from tests.pages.test_pages import open_page
+
+INPUTS = [
+    {},
+    {"norm": "batch", "values": "real"},
+    {"norm": "rms", "features": "1"},
+    {"values": "constant"},
+    {"features": "2", "eps": "0"},
+    {"norm": "batch", "eps": "0"},
+]
+
+
+@pytest.mark.parametrize("tab", [name for name in TABS if name != "A real stream"])
+@pytest.mark.parametrize("link", INPUTS, ids=range(len(INPUTS)))
+def test_every_tab_opens(tab, link):
+    app = open_page("norms", tab=tab, **link)
+    assert not app.exception
+    assert not app.warning
+    if link.get("features") != "1":
+        assert not app.error
+
+
+def test_the_stream_of_a_real_model_opens():
+    app = open_page("norms", tab="A real stream")
+    assert not app.exception
+    assert not app.error
+    assert "More with LayerNorm, same gain" in [m.label for m in app.metric]
+
+
+def test_an_empty_prompt_leaves_the_losses():
+    app = open_page("norms", tab="A real stream", prompt="   ")
+    assert not app.exception
+    assert "empty" in app.error[0].value
+    assert "More without the gains" in [m.label for m in app.metric]
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ({"norm": "batch", "batch": "1", "tokens": "1"}, "torch refuses"),
+        ({"values": "constant", "eps": "0"}, "0 / 0"),
+        ({"features": "1", "eps": "0"}, "0 / 0"),
+    ],
+)
+def test_what_is_undefined_is_one_sentence_and_a_working_page(link, said):
+    app = open_page("norms", **link)
+    assert not app.exception
+    assert all(said in e.value.replace("\\", "") for e in app.error)
+    assert app.error
+    assert "Batch size" in [s.label for s in app.slider]
+
+
+def test_guesses_are_answered_by_a_number_just_computed():
+    kinds = {"features": int, "batch": int, "tokens": int, "depth": int, "outlier": float, "residual": lambda v: v == "true"}
+    for guess in data.lab("norms").guesses:
+        params = NormsParams(**{k: kinds.get(k, str)(v) for k, v in guess.setting.items()})
+        number = (depth_study(params).numbers() if guess.decides == "difference" else block_numbers(params, block(params)))[guess.decides]
+        app = open_page("norms", tab="Guess")
+        next(b for b in app.button_group if b.key == f"guess_{guess.id}").select(guess.answer(number.value)).run()
+        assert not app.exception
+        assert any(f"{number.value:.{number.digits}f}" in s.value for s in app.success)
