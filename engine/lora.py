@@ -5,14 +5,14 @@ element by element, so they stay zero and no mask is needed. Start, data order a
 AdamW (betas 0.9, 0.999, no weight decay, rate falling linearly to 0), one adapter at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from engine.adapters import generator, scaling_of, start_factors
-from engine.device import compute_device
+from engine.device import compute_device, parallel_map
 from engine.errors import InputError
 from engine.lora_params import LoraParams
 from engine.lora_spectra import alignment
@@ -90,6 +90,15 @@ class Members:
 def sweep(params: LoraParams, on_step: OnStep = silent) -> SweepResult:
     """Return every rank and full fine-tuning, several seeds each, trained at once; raise InputError for a sweep that is too large."""
     check_size(params)
+    return alone(lambda: _sweep(params, on_step))
+
+
+def alone(work: Callable):
+    """Return work(), done by one thread: products of this size take up to ten times as long when threads wait for each other."""
+    return parallel_map(lambda _: work(), [0])[0]
+
+
+def _sweep(params: LoraParams, on_step: OnStep) -> SweepResult:
     teacher = teacher_of(params)
     groups = [low_rank_members(params, params.ranks, teacher.W), full_members(params)]
     known, expected, batches = _known(params, teacher), [], []

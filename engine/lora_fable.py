@@ -38,10 +38,10 @@ class Recipe:
     rule: str = "standard"
     rate: float = 3e-3
     full_rate: float = 5e-4
-    steps: int = 400
+    steps: int = 160
     rows: int = 2
     context: int = 128
-    measure_every: int = 40
+    measure_every: int = 20
     windows: int = 8
     bfloat16: bool = False
 

@@ -8,6 +8,8 @@ goes rank by rank and keeps each in WORK, so that run again it goes on; at the e
 
 import argparse
 import json
+import os
+import platform
 import time
 from dataclasses import asdict
 from datetime import date
@@ -21,7 +23,6 @@ from engine.models.adapters import SETS, Update, places_of
 from engine.models.catalog import ASSETS
 from engine.models.loading import open_model
 from engine.models.peft_files import Adapter, write_adapter
-from engine.models.training.export import hardware
 from engine.params import plain
 from engine.progress import console
 
@@ -40,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
-    recipe = Recipe(steps=options.steps, measure_every=max(1, options.steps // 10), bfloat16=True)
+    recipe = Recipe(steps=options.steps, measure_every=max(1, options.steps // 8), bfloat16=True)
     for rank in ORDER:
         path = options.work / f"rank-{rank}.json"
         if not path.exists():
@@ -85,7 +86,7 @@ def write_sweep(recipe: Recipe, options: argparse.Namespace) -> None:
     text = read_text(recipe)
     whole = {
         "recorded": date.today().isoformat(),
-        "hardware": f"{options.threads} thread of {hardware()}, shared with other work",
+        "hardware": f"{options.threads} thread(s) of {os.cpu_count()} virtual cores ({platform.machine()}), shared with other work",
         "torch": torch.__version__,
         "recipe": asdict(recipe),
         "seeds": SEEDS,

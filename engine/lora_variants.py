@@ -7,7 +7,7 @@ import torch
 
 from engine.adapters import RULES, generator
 from engine.device import compute_device
-from engine.lora import TRAINING, Members, low_rank_members, train
+from engine.lora import TRAINING, Members, alone, low_rank_members, train
 from engine.lora_params import LoraParams
 from engine.models.adapters import Dense, LowRank
 from engine.nf4 import nf4
@@ -80,6 +80,10 @@ class VariantsResult:
 @uses(*(name for name in TRAINING if name not in ("rule", "start")), "rank", "dropout")
 def variants(params: LoraParams, on_step: OnStep = silent) -> VariantsResult:
     """Return every variant at the chosen rank, all seeds, trained together on the same data; an odd rank has no orthogonal start."""
+    return alone(lambda: _variants(params, on_step))
+
+
+def _variants(params: LoraParams, on_step: OnStep) -> VariantsResult:
     teacher = teacher_of(params)
     W = torch.tensor(teacher.W).float()
     names = [name for name in VARIANTS if name != "orthogonal" or params.rank % 2 == 0]

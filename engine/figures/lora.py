@@ -12,7 +12,8 @@ from engine.lora_variants import FirstStepResult, VariantsResult
 
 HEIGHT = 340
 GREEN = PALETTE[2]
-SHOWN_FROM = 0.05
+UNDER = {"color": "rgba(217, 116, 43, 0.55)", "width": 10}
+"""WARM, wide and pale: a line that another one may cover."""
 
 
 def loss_by_rank(result: SweepResult, rank: int) -> go.Figure:
@@ -36,7 +37,7 @@ def loss_by_rank(result: SweepResult, rank: int) -> go.Figure:
     full = result.full_loss[:, -1]
     traces = [
         line(at, result.by_chance, CHANCE, "A random, best B", **common),
-        line(at, result.floor, WARM, "floor", **common),
+        line(at, result.floor, WARM, "floor", **common, line=UNDER),
         line(at, result.final(), HERE, "trained", markers=True, **common),
         line([-0.4, len(at) - 0.6], [np.nanmean(full) if np.isfinite(full).any() else None] * 2, GREEN, "full"),
         seeds,
@@ -82,7 +83,7 @@ def update_spectrum(result: SweepResult) -> go.Figure:
     wanted = result.teacher_singular_values / np.linalg.norm(result.teacher_singular_values)
     traces = [
         line(index, random, CHANCE, "random matrix", hovertemplate=hover),
-        line(index, wanted, WARM, "M", hovertemplate=hover),
+        line(index, wanted, WARM, "M", hovertemplate=hover, line=UNDER),
         line(index, values / total, HERE, "learnt", markers=True, hovertemplate=hover),
     ]
     y = {"title": "singular value / norm", "range": [-0.02, 1.02]}
@@ -103,7 +104,7 @@ def update_energy(result: SweepResult) -> go.Figure:
     hover = "rank %{x}<br>%{y:.1%}<extra>%{fullData.name}</extra>"
     traces = [
         line(index, cumulative_energy(gaussian_spectra(n, m)).mean(0), CHANCE, "random matrix", hovertemplate=hover),
-        line(index, cumulative_energy(result.teacher_singular_values), WARM, "M", hovertemplate=hover),
+        line(index, cumulative_energy(result.teacher_singular_values), WARM, "M", hovertemplate=hover, line=UNDER),
         line(index, cumulative_energy(values), HERE, "learnt", hovertemplate=hover),
     ]
     shapes = [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0.9, "y1": 0.9, "line": {"color": WARM, "width": 1}}]
@@ -143,7 +144,7 @@ def first_steps(result: FirstStepResult) -> go.Figure:
     ]
     traces.insert(0, line(ranks, size[0, 0] * ranks**-0.5, CHANCE, "1 / sqrt(r)", hoverinfo="skip"))
     x = {"title": "rank", "type": "log", "tickvals": ranks, "ticktext": [f"{r:.0f}" for r in ranks], "range": [-0.1, np.log10(ranks[-1]) + 0.1]}
-    y = {"title": "size of the update", "type": "log", "exponentformat": "power", "dtick": "D2"}
+    y = {"title": "size of the update", "type": "log", "tickvals": [m * 10.0**e for e in range(-4, 4) for m in (1, 2, 5)]}
     return figure(380, "After one step of AdamW", x, y, traces)
 
 
