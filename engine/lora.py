@@ -133,16 +133,18 @@ def full_members(params: LoraParams) -> Members:
     return Members(Dense(D), torch.arange(params.n_seeds, device=device))
 
 
-def train(params: LoraParams, teacher: Teacher, groups: Sequence[Members]):
+def train(params: LoraParams, teacher: Teacher, groups: Sequence[Members], measure: bool = True):
     """Yield (expected losses, batch losses of the step just done or None) before training and after each step.
 
-    Each is a list with one array (members,) per group. The mean squared error of a member is over its batch and outputs.
+    Each is a list with one array (members,) per group; without ``measure`` the expected losses are left out.
+    The mean squared error of a member is over its batch and outputs.
     """
     device = compute_device().name
     M, deviation = (torch.tensor(a).float().to(device) for a in (teacher.M, teacher.deviation))
     optimizer = torch.optim.AdamW([leaf for group in groups for leaf in group.leaves()], lr=params.learning_rate, weight_decay=0.0)
     sources = [generator((params.seed + s, 7)) for s in range(params.n_seeds)]
-    yield [_expected(group, M, deviation) for group in groups], None
+    measured = lambda: [_expected(group, M, deviation) for group in groups] if measure else None  # noqa: E731
+    yield measured(), None
     for step in range(params.steps):
         X = torch.stack([torch.randn(params.batch, params.d_in, generator=source) for source in sources]).to(device) * deviation
         Y = X @ M.mT
@@ -152,7 +154,7 @@ def train(params: LoraParams, teacher: Teacher, groups: Sequence[Members]):
         optimizer.zero_grad(set_to_none=True)
         sum(loss.sum() for loss in losses).backward()
         optimizer.step()
-        yield [_expected(group, M, deviation) for group in groups], [loss.detach().cpu().numpy() for loss in losses]
+        yield measured(), [loss.detach().cpu().numpy() for loss in losses]
 
 
 def member_losses(group: Members, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:

@@ -80,12 +80,14 @@ def _meta_count(shape: tuple[int, int], rank: int | None) -> int:
 
 
 def folder_of(params: LoraParams) -> Path:
-    """Return the folder of the adapter asked for; raise ModelError for one from outside on a hosted page."""
+    """Return the folder of the adapter asked for; raise ModelError for one from outside on a hosted page, or none that peft wrote."""
     if not params.adapter:
         return SHIPPED
     if is_hosted():
         raise ModelError("This public page opens no folders; run the lab on your own machine to look into an adapter of yours.")
-    return Path(params.adapter).expanduser()
+    folder = Path(params.adapter)
+    read_adapter_config(folder)
+    return folder
 
 
 @uses("adapter")

@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from engine.errors import InputError
+from engine.errors import InputError, ModelError
 from engine.figures import lora as figures
 from engine.figures import lora_fable as fables
 from engine.lora import LoraParams, SweepResult, numbers_at, sweep
 from engine.lora_live import RUN, FableResult, RecordedSweep, fable_run, fits, has_flattened, module_types, recorded_sweep, seconds_per_step
-from engine.lora_merge import costs, merge, shipped_adapter
+from engine.lora_merge import costs, folder_of, merge, shipped_adapter
 from engine.lora_spectra import directions_of
 from engine.lora_variants import VARIANTS, first_step, variants
 from engine.models.peft_files import zipped
@@ -21,16 +21,20 @@ from pages.shared.show import show
 
 
 def read(panel: Panel) -> LoraParams:
-    """Return the parameters; what only the engine can judge (a rank above the widths, odd ranks) is put back and said."""
+    """Return the parameters; what only the engine can judge (ranks, odd ranks, a folder) is put back to its default and said."""
     try:
-        return panel.read(**limits(panel.read()))
+        params = panel.read(**limits(panel.read()))
+        folder_of(params)
     except InputError as error:
-        name = next(name for name in ("start", "fable_ranks", "rank", "max_rank", "teacher_rank") if _blamed(name, str(error)))
-        panel.refuse(name, str(error))
+        blamed = (name for name, words in BLAMED.items() if words in str(error))
+        panel.refuse(next(blamed, "rank"), str(error))
+    except ModelError as error:
+        panel.refuse("adapter", str(error))
+    return params
 
 
-def _blamed(name: str, said: str) -> bool:
-    return {"start": "orthogonal", "fable_ranks": "rank of this run", "rank": "The rank", "max_rank": "highest"}.get(name, "") in said
+BLAMED = {"start": "orthogonal", "fable_ranks": "commas between", "max_rank": "highest rank", "teacher_rank": "teacher's rank"}
+"""Control -> words of the sentence that refuses it."""
 
 
 def limits(params: LoraParams) -> dict[str, int]:

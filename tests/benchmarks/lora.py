@@ -1,11 +1,11 @@
 """The teacher sweep, all members in one batch, beside peft's adapters trained one after the other: time, losses, memory."""
 
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -41,7 +41,7 @@ def ours(params: LoraParams) -> np.ndarray:
     """Return the batch losses of all low-rank members and full fine-tuning, (members, steps), trained at once."""
     teacher = teacher_of(params)
     groups = [low_rank_members(params, params.ranks, teacher.W), full_members(params)]
-    return np.stack([np.concatenate(losses) for _, losses in train(params, teacher, groups) if losses], axis=1)
+    return np.stack([np.concatenate(losses) for _, losses in train(params, teacher, groups, measure=False) if losses], axis=1)
 
 
 def one_by_one(params: LoraParams) -> np.ndarray:
@@ -62,9 +62,15 @@ def grown(name: str, width: int, batch: int) -> float:
     """Return the growth of this process's peak memory in MiB over the work of a few steps, after a tiny run of the same kind."""
     work = {"ours": ours, "one_by_one": one_by_one}[name]
     work(LoraParams(d_in=8, d_out=8, max_rank=2, rank=2, teacher_rank=2, steps=2))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from now
+    before = _status("VmRSS")
     work(replace(LoraParams(), d_in=width, d_out=width, batch=batch, steps=5))
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":
