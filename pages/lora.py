@@ -31,8 +31,8 @@ PANEL = Panel(
     rule=Menu("Scaling s", RULES),
     start=Menu("Start", STARTS),
     rank=Integer("Rank looked at", 1, 64),
-    d_in=Integer("Input width", 16, 256, 16),
-    d_out=Integer("Output width", 16, 256, 16),
+    d_in=Integer("Input width", 64, 256, 64),
+    d_out=Integer("Output width", 64, 256, 64),
     max_rank=Integer("Highest rank", 1, 64),
     n_seeds=Integer("Seeds", 1, 5),
     steps=Integer("Steps", 50, 1000, 50),
@@ -56,9 +56,9 @@ def explore() -> None:
     """Draw all that a control changes."""
     params = parts.read(PANEL)
     with controls():
-        PANEL.draw("task", "teacher_rank", "rule", "start", "rank", **parts.limits(params))
+        PANEL.draw("task", "teacher_rank", "rule", "start", "rank")
         with st.popover("More"):
-            PANEL.draw("inputs", "learning_rate", "alpha", "steps", "n_seeds", "max_rank", "d_in", "d_out", "batch", "seed", **parts.limits(params))
+            PANEL.draw("inputs", "learning_rate", "alpha", "steps", "n_seeds", "max_rank", "d_in", "d_out", "batch", "seed")
     result = None
     with mishaps():
         result, _ = follow(sweep, params)

@@ -82,7 +82,11 @@ def zipped(adapter: Adapter) -> bytes:
 
 def read_adapter_config(folder: Path) -> dict:
     """Return the configuration of an adapter in a folder; raise ModelError for what is no LoRA adapter in safetensors."""
-    if not folder.is_dir() or not (folder / CONFIG).is_file():
+    try:
+        found = (folder / CONFIG).is_file()
+    except (OSError, ValueError):  # a name that no file system takes
+        found = False
+    if not found:
         raise ModelError(f"{folder.name[:60]!r} is no folder with an {CONFIG}; accepted is a folder that peft wrote.")
     config = read_json(folder / CONFIG)
     if not (folder / WEIGHTS).is_file():

@@ -21,26 +21,20 @@ from pages.shared.show import show
 
 
 def read(panel: Panel) -> LoraParams:
-    """Return the parameters; what only the engine can judge (ranks, odd ranks, a folder) is put back to its default and said."""
+    """Return the parameters; what only the engine can judge (odd ranks, a list of ranks, a folder) is put back to its default and said."""
     try:
-        params = panel.read(**limits(panel.read()))
+        params = panel.read()
         folder_of(params)
     except InputError as error:
         blamed = (name for name, words in BLAMED.items() if words in str(error))
-        panel.refuse(next(blamed, "rank"), str(error))
+        panel.refuse(next(blamed), str(error))
     except ModelError as error:
         panel.refuse("adapter", str(error))
     return params
 
 
-BLAMED = {"start": "orthogonal", "fable_ranks": "commas between", "max_rank": "highest rank", "teacher_rank": "teacher's rank"}
+BLAMED = {"start": "orthogonal", "fable_ranks": "commas between"}
 """Control -> words of the sentence that refuses it."""
-
-
-def limits(params: LoraParams) -> dict[str, int]:
-    """Return the upper limits that the widths set."""
-    narrow = min(64, params.d_in, params.d_out)
-    return dict.fromkeys(("teacher_rank", "rank", "max_rank"), narrow)
 
 
 def say_diverged(result: SweepResult) -> None:
@@ -49,7 +43,10 @@ def say_diverged(result: SweepResult) -> None:
     if lost:
         names = sorted({("full" if rank == 0 else f"rank {rank}") for rank, _ in lost})
         total = result.loss.shape[0] * result.loss.shape[1] + len(result.full_loss)
-        st.warning(f"{len(lost)} of {total} runs diverged ({', '.join(names)}): their loss passed ten times its start. The others went on.")
+        st.warning(
+            f"{len(lost)} of {total} runs diverged ({', '.join(names)}): their loss passed ten times its start."
+            + (" The others went on." if len(lost) < total else "")
+        )
 
 
 def details(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
