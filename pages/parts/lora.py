@@ -129,7 +129,7 @@ def _recipe(recorded: RecordedSweep) -> None:
         f"(full: {r['full_rate']:g}) falling to 0, alpha {r['alpha']:g}, s = alpha / r, on {module_types(r)}; "
         f"{'bfloat16' if r['bfloat16'] else 'float32'} products; "
         f"{recorded.seconds / 60:.0f} minutes in all. Loss on verse over the last interval: {recorded.slope:+.4f} nats, so the curves are {flat} "
-        "(the falling rate flattens them too)."
+        "(the falling rate flattens them: a longer run goes lower)."
     )
 
 

@@ -59,11 +59,16 @@ def page():
 
 
 def test_who_stops_keeps_what_there_is_and_may_go_on():
-    GATE.clear()
+    from tests.pages.test_lora_page import GATE as gate  # pytest has this module under another name, with a gate of its own
+
+    gate.clear()
     app = AppTest.from_function(page, default_timeout=30).run()
     assert app.text[0].value == "('a part', False)"
     next(b for b in app.button if b.label == "Stop").click().run()
     assert app.text[0].value == "('a part', True)"
-    GATE.set()
+    gate.set()
     next(b for b in app.button if b.label == "Go on").click().run()
+    for _ in range(20):
+        if app.text[0].value == "('a part', False)":  # the worker has not noticed yet
+            app.run()
     assert app.text[0].value == "('all', True)"
