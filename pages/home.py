@@ -18,12 +18,10 @@ with left:
     )
 with right, st.container(key="tour"):
     st.markdown("#### Start here: five minutes")
-    for slug in navigation.LABS:
-        lab = data.lab(slug)
-        for step, label in enumerate(lab.tour, 1):
-            preset = lab.preset(label)
-            st.page_link(navigation.page(slug), label=f":primary[**{step}. {preset.label}**]", query_params=preset.link)
-            st.caption(preset.look)
+    stops = [(slug, data.lab(slug).preset(label)) for slug in navigation.LABS for label in data.lab(slug).tour]
+    for step, (slug, preset) in enumerate(stops, 1):
+        st.page_link(navigation.page(slug), label=f":primary[**{step}. {preset.label}**]", query_params=preset.link)
+        st.caption(preset.look)
 st.markdown("#### Labs")
 for slug in navigation.LABS:
     lab = data.lab(slug)

@@ -21,6 +21,8 @@ from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.typed import Typed  # noqa: E402
 
 KEYS = "Arrow keys move a tip by 0.1, with Shift by 0.01; in 3-D, Page Up and Page Down lift and lower it, and the background turns the view."
+from pages.shared.takeaway import take_away  # noqa: E402
+
 PANEL = Panel(
     engine.ProjectionsParams,
     tabs=("Drag", "Subspace", "A real head", "Orthogonalise", "Least squares", "Guess"),
@@ -73,7 +75,9 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 DRAWN.get(name, ask)(PANEL, params, limits)
-    share(PANEL, params)
+    functions = {name: engine.PARTS[name] for name in ("drag", "parallel", "reading")}
+    rows = [[n.label, n.value, n.chance] for n in engine.drag_numbers(result).values()]
+    share(PANEL, params, lambda: take_away("projections", params, functions, lambda: (["", "value", "chance"], rows)))
 
 
 def ask(panel: Panel, params, limits: dict) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace  # noqa: E402
 from engine.figures import rope as figures  # noqa: E402
 from engine.figures import rope_measure as measured  # noqa: E402
 from engine.params import Number as Measured  # noqa: E402
-from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers  # noqa: E402
+from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers, table  # noqa: E402
 from engine.rope_laws import LAWS, PAIRS, RAMPS  # noqa: E402
 from engine.rope_measure import PARTS, loss_numbers, loss_part, pairs_number, together  # noqa: E402
 from engine.rope_scores import score_by_distance  # noqa: E402
@@ -27,6 +27,7 @@ from pages.shared.hands import by_hand  # noqa: E402
 from pages.shared.layout import close_lab, controls, escaped, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
+from pages.shared.takeaway import take_away  # noqa: E402
 
 PANEL = Panel(
     RopeParams,
@@ -82,7 +83,7 @@ def explore() -> None:
         if tab[name].open:
             with tab[name], mishaps():
                 section(PANEL, params)
-    share(PANEL, asked)
+    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: table(law)))
     with right:
         losses = growing(asked)
         read = loss_numbers(params, losses) if losses else {}

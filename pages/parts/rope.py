@@ -137,7 +137,7 @@ def _apply(panel: Panel, label: str, read: Callable[[], RopeParams]) -> None:
     with mishaps():
         found = read()
         law = frequencies(found)
-        st.button(escaped(label), on_click=panel.apply, args=(panel.write(found, "Stretch"),))
+        st.button(escaped(label), on_click=panel.apply, args=(panel.write(found, tab="Stretch"),))
         st.caption(
             f"{figures.NAMES[found.scheme]}, factor {found.factor:g}, base {found.base:g}, width {found.d_head}, attention {law.attention_factor:.4f}"
         )

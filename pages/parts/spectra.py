@@ -71,7 +71,7 @@ def sets_of_heads(panel: Panel, params: SpectraParams) -> None:
     """Draw buttons that change a whole set of heads at once, found by what they do."""
 
     def change(name: str | None) -> None:
-        heads = [] if name is None else np.argwhere(scored(name, params).values > STRONG).tolist()
+        heads = [] if name is None else map(tuple, np.argwhere(scored(name, params).values > STRONG).tolist())
         panel.pick({"off": write_heads(heads)})
 
     with st.container(horizontal=True):
