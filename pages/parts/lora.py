@@ -21,7 +21,7 @@ from pages.shared.show import show
 
 
 def read(panel: Panel) -> LoraParams:
-    """Return the parameters; what only the engine can judge (odd ranks, a list of ranks, a folder) is put back to its default and said."""
+    """Return the parameters; what only the engine can judge (odd ranks, a folder) is put back to its default and said."""
     try:
         params = panel.read()
         folder_of(params)
@@ -33,7 +33,7 @@ def read(panel: Panel) -> LoraParams:
     return params
 
 
-BLAMED = {"start": "orthogonal", "fable_ranks": "commas between"}
+BLAMED = {"start": "orthogonal"}
 """Control -> words of the sentence that refuses it."""
 
 
