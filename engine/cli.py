@@ -18,6 +18,7 @@ LABS = {
     "ffn": ("FfnParams", "report"),
     "rope": ("RopeParams", "report"),
     "norms": ("NormsParams", "report"),
+    "lora": ("LoraParams", "report"),
     "spectra": ("SpectraParams", "report"),
 }
 """Lab -> its parameter class and the function that its subcommand runs, both in ``engine.LAB``."""

@@ -19,3 +19,10 @@ def console(done: int, total: int, message: str) -> None:
 
     if sys.stderr.isatty():
         print(f"\r{message}: {done} of {total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def offer(on_step: OnStep, so_far: Callable[[], object]) -> None:
+    """Hand over what a computation has so far, ``so_far()``, to a callback that wants to draw it (it has a method ``keep``)."""
+    keep = getattr(on_step, "keep", None)
+    if keep is not None:
+        keep(so_far())

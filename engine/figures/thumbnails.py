@@ -14,6 +14,7 @@ from plotly.colors import sample_colorscale
 from engine.ffn_params import FfnParams
 from engine.ffn_regions import VIEW, RegionsResult, regions
 from engine.figures.theme import CHANCE, HERE, SEQUENTIAL, WARM
+from engine.lora_params import LoraParams
 from engine.models.catalog import ASSETS
 from engine.norm_geometry import GeometryResult, geometry
 from engine.norms import NormsParams
@@ -21,6 +22,7 @@ from engine.projections import ProjectionsParams, drag
 from engine.rope import RopeParams, RopeResult, frequencies
 from engine.rope_scores import UnseenResult, unseen_phases
 from engine.spectra import SpectraParams, SpectraResult, head_spectra
+from engine.teacher import floors, teacher_of
 
 CELL, GAP = 60, 6
 WIDE = 534
@@ -104,13 +106,25 @@ def spheres(result: GeometryResult) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 532 300" stroke="none">\n{body}\n</svg>\n'
 
 
-THUMBNAILS = ("home", "projections", "ffn", "rope", "norms", "spectra")
+def staircase(params: LoraParams) -> str:
+    """Return an SVG of the least error that each rank can leave, one bar per rank, what it removes drawn paler."""
+    ranks, bars = tuple(range(0, 25)), []
+    for rank, left in zip(ranks, floors(teacher_of(params), ranks), strict=True):
+        height, x = 240 * float(left), 14 + 20.6 * rank
+        bars.append(f'<rect x="{x:.1f}" y="{254 - 240:.1f}" width="15" height="240" rx="3" fill="{HERE}" fill-opacity="0.15"/>')
+        bars.append(f'<rect x="{x:.1f}" y="{254 - height:.1f}" width="15" height="{height:.1f}" rx="3" fill="{WARM if rank == 4 else HERE}"/>')
+    body = "\n".join(bars)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 534 267" stroke="none">\n{body}\n</svg>\n'
+
+
+THUMBNAILS = ("home", "projections", "ffn", "rope", "norms", "lora", "spectra")
 
 
 def drawn() -> dict[str, str]:
     """Return every thumbnail by name, from Fable and from seeded points."""
     spectra, params = heads(head_spectra(SpectraParams())), RopeParams()
     drawn = {"projections": feet(ProjectionsParams(v=(2.4, 2.2))), "ffn": plane(regions(FfnParams(lines=12)))}
+    drawn["lora"] = staircase(LoraParams(task="falling", teacher_rank=8))
     drawn["norms"] = spheres(geometry(NormsParams(mean=0.0)))
     return {**drawn, "home": spectra, "spectra": spectra, "rope": waves(frequencies(params), unseen_phases(params))}
 

@@ -25,6 +25,7 @@ STORE_BYTES = 256 * 2**20
 GRACE_SECONDS = 10.0
 QUIET_SECONDS = 0.3
 POLL_SECONDS = 0.1
+AGAIN_SECONDS = 0.7
 WORKERS = 2
 
 
@@ -41,13 +42,14 @@ def size_of(result) -> int:
 
 @dataclass
 class Job:
-    """One computation under way, or finished: its progress, its outcome, and how many visitors wait for it."""
+    """One computation under way, or finished: its progress, what it has so far, its outcome, and how many visitors wait for it."""
 
     done: threading.Event = field(default_factory=threading.Event)
     progress: tuple[int, int, str] = (0, 0, "Waiting for a free worker")
     waiting: int = 0
     left_at: float = field(default_factory=time.monotonic)
     result: object = None
+    partial: object = None
     error: BaseException | None = None
     seconds: float = 0.0
 
@@ -91,6 +93,7 @@ class Store:
                     self._running.pop(key, None)
                     raise Abandoned(message)
 
+        on_step.keep = lambda so_far: setattr(job, "partial", so_far)
         started = time.perf_counter()
         try:
             on_step(0, 0, "Starting")
@@ -129,6 +132,50 @@ def run(function: Callable, params):
     return job.result
 
 
+def follow(function: Callable, params):
+    """Return (what ``function(params)`` has so far, whether that is all), drawing progress and a button to stop.
+
+    While it runs the page runs again every moment, so every picture grows in place; who stops keeps what there is. For a
+    function that offers parts (``engine.progress.offer``).
+    """
+    params = restrict(function, params)
+    key, stopped = _key(function, params), st.session_state.setdefault("_stopped", {})
+    if key in stopped:
+        st.caption("Stopped: this is what there was.")
+        st.button("Go on", key=f"go_on_{function.__name__}", on_click=stopped.pop, args=(key, None))
+        return stopped[key], True
+    job, place = store().join(key, lambda on_step: function(params, on_step)), st.empty()
+    try:
+        while not job.done.wait(QUIET_SECONDS) and job.partial is None:
+            _draw(job, place)
+        place.empty()
+    finally:
+        store().leave(job)
+    if job.error is not None:
+        raise job.error
+    if job.done.is_set():
+        st.session_state["_seconds"] = job.seconds
+        return job.result, True
+    so_far = job.partial
+    _again_in_a_moment(job, lambda: stopped.update({key: job.partial}), function.__name__)
+    return so_far, False
+
+
+def _again_in_a_moment(job: Job, stop: Callable, name: str) -> None:
+    """Draw progress and the button to stop, and let the page run again."""
+    drawn = time.monotonic()
+
+    @st.fragment(run_every=AGAIN_SECONDS)
+    def again() -> None:
+        if time.monotonic() - drawn > AGAIN_SECONDS / 2:
+            st.rerun()
+        with st.container(horizontal=True, vertical_alignment="center"):
+            _draw(job, st)
+            st.button("Stop", key=f"stop_{name}", on_click=stop)
+
+    again()
+
+
 def is_stored(function: Callable, params) -> bool:
     """Return whether ``run`` would answer at once."""
     return store().has(_key(function, restrict(function, params)))
@@ -145,6 +192,10 @@ def _wait(job: Job) -> None:
         return
     place = st.empty()
     while not job.done.wait(POLL_SECONDS):
-        done, total, message = job.progress
-        place.progress(done / total if total else 0.0, f"{message}: {done} of {total}" if total else f"{message} …")
+        _draw(job, place)
     place.empty()
+
+
+def _draw(job: Job, place) -> None:
+    done, total, message = job.progress
+    place.progress(done / total if total else 0.0, f"{message}: {done} of {total}" if total else f"{message} …")

@@ -9,7 +9,7 @@ from pages.shared import data, layout, static
 
 PAGES = Path(__file__).resolve().parents[1]
 
-LABS = ("projections", "ffn", "rope", "norms", "spectra")
+LABS = ("projections", "ffn", "rope", "norms", "lora", "spectra")
 """One row per lab, in the order of the navigation."""
 
 _framed: ContextVar[bool] = ContextVar("framed", default=False)

@@ -1,0 +1,256 @@
+"""The tabs of the LoRA page."""
+
+import streamlit as st
+
+from engine.errors import InputError, ModelError
+from engine.figures import lora as figures
+from engine.figures import lora_fable as fables
+from engine.lora import LoraParams, SweepResult, numbers_at, sweep
+from engine.lora_live import RUN, FableResult, RecordedSweep, fable_run, fits, has_flattened, module_types, recorded_sweep, seconds_per_step
+from engine.lora_merge import costs, folder_of, merge, shipped_adapter
+from engine.lora_spectra import directions_of
+from engine.lora_variants import VARIANTS, first_step, variants
+from engine.models.peft_files import zipped
+from engine.params import Number
+from pages.shared.compute import follow, run
+from pages.shared.data import lab
+from pages.shared.guess import guess
+from pages.shared.layout import escaped, numbers, prose
+from pages.shared.panel import Panel
+from pages.shared.show import show
+
+
+def read(panel: Panel) -> LoraParams:
+    """Return the parameters; what only the engine can judge (odd ranks, a folder) is put back to its default and said."""
+    try:
+        params = panel.read()
+        folder_of(params)
+    except InputError as error:
+        blamed = (name for name, words in BLAMED.items() if words in str(error))
+        panel.refuse(next(blamed), str(error))
+    except ModelError as error:
+        panel.refuse("adapter", str(error))
+    return params
+
+
+BLAMED = {"start": "orthogonal"}
+"""Control -> words of the sentence that refuses it."""
+
+
+def say_diverged(result: SweepResult) -> None:
+    """Name the members whose training diverged, if any."""
+    lost = result.diverged
+    if lost:
+        names = sorted({("full" if rank == 0 else f"rank {rank}") for rank, _ in lost})
+        total = result.loss.shape[0] * result.loss.shape[1] + len(result.full_loss)
+        st.warning(
+            f"{len(lost)} of {total} runs diverged ({', '.join(names)}): their loss passed ten times its start."
+            + (" The others went on." if len(lost) < total else "")
+        )
+
+
+def details(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
+    """Draw every rank's numbers, and why the floor is where it is."""
+    prose(
+        "The least that any update of rank $r$ leaves is the tail of the singular values of $M\\Sigma^{1/2}$, not of $M$: directions "
+        "that the inputs hardly show need not be learnt. Choose *coloured* inputs under *More* and compare with *M cut by itself*."
+    )
+    if result is None:
+        return
+    columns = zip(result.ranks, result.loss[..., -1], result.floor, result.cut_of_M, result.by_chance, result.trainable_parameters, strict=True)
+    rows = [
+        {
+            "rank": int(rank),
+            "error left, by seed": ", ".join(f"{100 * value:.2f} %" for value in last),
+            "floor": f"{100 * floor:.2f} %",
+            "M cut by itself": f"{100 * cut:.2f} %",
+            "A random, best B": f"{100 * chance:.2f} %",
+            "trainable parameters": int(count),
+        }
+        for rank, last, floor, cut, chance, count in columns
+    ]
+    st.dataframe(rows, hide_index=True)
+
+
+def low_rank(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
+    """Draw the spectrum of what full fine-tuning learnt, on the teacher and on Shakespeare."""
+    prose(
+        "LoRA assumes that the change is low-rank. Let full fine-tuning learn it, and look at its spectrum beside a random matrix of the same size."
+    )
+    if result is None:
+        return
+    for column, draw in zip(st.columns(2), (figures.update_spectrum, figures.update_energy), strict=True):
+        with column:
+            show(draw(result), key=draw.__name__, label=f"{draw.__name__.replace('_', ' ')} of full fine-tuning beside a random matrix")
+    numbers(directions_of(result.full_singular_values[0], (params.d_out, params.d_in), float(result.full_alignment[0])))
+    st.caption("Where it fails: with rank k at its highest the change is flat, and every rank that is left out costs its full share.")
+    found = run(recorded_sweep, params)
+    st.markdown("**Fable, fine-tuned whole on Shakespeare** (recorded): rank that holds 90 % of each weight's update, and where it lies in W")
+    for column, what, title in zip(st.columns(2), ("directions_90", "alignment"), ("Rank that holds 90 %", "Alignment over chance"), strict=True):
+        with column:
+            show(fables.module_map(found.spectra, what, title), key=f"fable_{what}", label=f"{title} of every weight's update")
+    share = [s.directions_90 / s.directions_90_chance for s in found.spectra]
+    chance = [s.directions_90_chance for s in found.spectra]
+    mean = Number("Rank for 90 %, mean", sum(s.directions_90 for s in found.spectra) / len(share), sum(chance) / len(chance), 0)
+    numbers([mean, Number("Effective rank, mean", _mean(found, "effective_rank"), _mean(found, "effective_rank_chance"), 0)])
+
+
+def _mean(found: RecordedSweep, name: str) -> float:
+    return sum(getattr(s, name) for s in found.spectra) / len(found.spectra)
+
+
+def shakespeare(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
+    """Draw the recorded sweep on Fable, and a run of the visitor's own over it."""
+    recorded = run(recorded_sweep, params)
+    prose("Fable was trained on old prose. Here adapters teach it verse; the loss on the prose says what it forgets meanwhile.")
+    asked = tuple(getattr(params, name) for name in RUN)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        panel.draw("places", "fable_ranks", "fable_seeds", "fable_steps")
+        if st.button("Train now", type="primary"):
+            st.session_state["_fable_asked"] = asked
+    st.caption(fits(params, run(seconds_per_step, params)))
+    live = follow(fable_run, params)[0] if st.session_state.get("_fable_asked") == asked else None
+    show(fables.loss_by_rank(recorded, live), key="fable_by_rank", label="Loss on verse and on prose by rank")
+    for column, what in zip(st.columns(2), ("verse", "prose"), strict=True):
+        with column:
+            show(fables.curves(recorded, what, live), key=f"fable_{what}", label=f"Loss on {what} along the training")
+    if live is not None:
+        numbers(live.numbers())
+    _recipe(recorded)
+    _samples(recorded, live)
+
+
+def _recipe(recorded: RecordedSweep) -> None:
+    r = recorded.recipe
+    flat = "flat" if has_flattened(recorded) else "not flat yet"
+    st.caption(
+        f"Recorded on {recorded.recorded}, {recorded.hardware}: ranks 1 to 64 and full, three seeds each, {r['steps']} steps of {r['rows']} x "
+        f"{r['context']} tokens, {recorded.tokens_read_by_each:,} tokens read of a text of {recorded.tokens_of_verse:,}; AdamW at {r['rate']:g} "
+        f"(full: {r['full_rate']:g}) falling to 0, alpha {r['alpha']:g}, s = alpha / r, on {module_types(r)}; "
+        f"{'bfloat16' if r['bfloat16'] else 'float32'} products; "
+        f"{recorded.seconds / 60:.0f} minutes in all. Loss on verse over the last interval: {recorded.slope:+.4f} nats, so the curves are {flat} "
+        "(the falling rate flattens them: a longer run goes lower)."
+    )
+
+
+def _samples(recorded: RecordedSweep, live: FableResult | None) -> None:
+    titles = {
+        "Fable as it is": recorded.before,
+        "After rank 8, recorded": recorded.samples[8],
+        "After full fine-tuning, recorded": recorded.samples[0],
+    }
+    titles |= {f"After your rank {live.ranks[0]}": live.after} if live is not None and live.after else {}
+    for column, (title, text) in zip(st.columns(len(titles)), titles.items(), strict=True):
+        with column.container(border=True, height="stretch"):
+            st.caption(f"{title}, after “MENENIUS:”")
+            st.markdown("  \n".join(escaped(row) for row in text.strip().splitlines()))
+    if live is not None and live.adapter is not None:
+        data = zipped(live.adapter)
+        st.download_button("Your adapter, for peft", data, "adapter.zip", "application/zip", on_click="ignore")
+
+
+def variant_tab(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
+    """Draw the variants at the chosen rank, and the first step under both alpha rules."""
+    prose("Each variant changes one thing. Same teacher, same data, same seeds; definitions as in Hugging Face's peft, NF4 as in bitsandbytes.")
+    panel.draw("dropout")
+    found, first = run(variants, params), run(first_step, params)
+    left, right = st.columns(2)
+    with left:
+        show(figures.variant_bars(found), key="variants", label="Error left by each variant, with the floor of the rank")
+    with right:
+        show(figures.first_steps(first), key="first_steps", label="Size of the update after one step against the rank")
+    numbers(variant_numbers(params))
+    by_name = dict(zip(found.names, zip(found.last.mean(1), found.update_size, strict=True), strict=True))
+    rows = [
+        {"variant": n, "what it changes": VARIANTS[n], "error left": f"{e:.1%}", "size of the update": round(float(s), 2)}
+        for n, (e, s) in by_name.items()
+    ]
+    st.dataframe(rows, hide_index=True)
+    st.caption("DoRA may pass below the floor of rank r: the rows' lengths that it trains make its update one of full rank.")
+
+
+def variant_numbers(params: LoraParams) -> list[Number]:
+    """Return what the variants tab says in numbers."""
+    found, first = run(variants, params), run(first_step, params)
+    return [
+        Number("First step, alpha / r: highest rank over lowest", first.ratio("standard"), None, 2),
+        Number("First step, alpha / sqrt(r)", first.ratio("rslora"), None, 2),
+        Number("Error of 4 bits in W", 100 * found.nf4_error, None, 1, " %"),
+        Number(f"Least on 4 bits, rank {found.rank}", 100 * found.nf4_floor, None, 1, " %", 100 * found.nf4_before),
+    ]
+
+
+def merging(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
+    """Draw what an adapter is once trained: spectra, merging, costs, a file."""
+    prose("After training, $W + sBA$ is a matrix like any other: merged, it costs nothing. Below: the adapter that comes with the lab.")
+    panel.draw("adapter")
+    found = run(merge, params)
+    mean_rank = sum(found.merged_rank) / len(found.merged_rank)
+    numbers(
+        [
+            Number("Rank of the merged updates, mean", float(mean_rank), None, 1),
+            Number("Merged or not, float32: logits differ by", 1e6 * found.fp32, None, 2, " millionths"),
+            Number("The same, merged in float16", 1e6 * found.fp16, None, 0, " millionths"),
+            Number("Left after unmerging", 1e6 * found.unmerged, None, 2, " millionths"),
+        ]
+    )
+    left, right = st.columns(2)
+    with left:
+        show(
+            fables.module_map(found.spectra, "effective_rank", f"Effective rank of rank {found.rank}"),
+            key="merged",
+            label="Effective rank of each module's update",
+        )
+    with right:
+        show(fables.module_spectra(found.spectra), key="spectra", label="Spectra of the updates of layer 2")
+    spent = run(costs, params)
+    show(fables.cost_bars(spent), key="costs", label="Trainable parameters of full fine-tuning and of LoRA")
+    table = zip(spent.names, spent.full, spent.lora, spent.ratio, strict=True)
+    gib = lambda count, each: f"{count * each / 2**20:,.1f} MiB"  # noqa: E731
+    rows = [
+        {
+            "model": n,
+            "full": int(f),
+            f"rank {spent.rank}": int(a),
+            "times fewer": round(float(r), 1),
+            "AdamW, full": gib(f, 8),
+            "AdamW, LoRA": gib(a, 8),
+            "file": gib(a, 2),
+        }
+        for n, f, a, r in table
+    ]
+    st.dataframe(rows, hide_index=True)
+    st.caption("AdamW: two float32 moments per trained parameter; file: float16. Move *Rank looked at* to 8 for the well-known 256 times.")
+    st.download_button("The recorded adapter (rank 8), for peft", lambda: zipped(shipped_adapter()), "fable-shakespeare.zip", on_click="ignore")
+
+
+def guesses(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
+    """Ask the lab's questions; every answer is computed when it is asked for."""
+    for asked in lab("lora").guesses:
+        guess(asked, panel, number_of, picture_of)
+
+
+def number_of(params: LoraParams, name: str) -> Number:
+    """Return the number that a guess is about."""
+    if name == "first_step":
+        return variant_numbers(params)[0]
+    return numbers_at(run(sweep, params), params.rank)[0]
+
+
+def picture_of(params: LoraParams, name: str, key: str) -> None:
+    """Draw what a guess was about."""
+    if name == "first_step":
+        show(figures.first_steps(run(first_step, params)), key=key, label="Size of the update after one step against the rank")
+    else:
+        show(figures.loss_by_rank(run(sweep, params), params.rank), key=key, label="Error left at every rank")
+
+
+TABS = {
+    "Sweep": details,
+    "Is it low-rank?": low_rank,
+    "Shakespeare": shakespeare,
+    "Variants": variant_tab,
+    "Merge and save": merging,
+    "Guess": guesses,
+}
+"""Name in the link -> what draws it from (panel, params, the sweep or None where it is refused)."""
