@@ -63,9 +63,10 @@ class JacobianResult:
     """Both Jacobians at one vector of d features; of each ``layer`` and ``rms``.
 
     ``singular_values`` (d,) descending; ``row_sums`` (d,); ``rank`` at the epsilon asked for and ``rank_at_0`` without it
-    (None where the norm is undefined there); ``lost``: singular values below 1 % of 1 / s; ``autograd``: the largest difference from torch's autograd through its own
-    norm; ``last`` (epsilons,): the singular value along c as epsilon moves, ``formula`` (epsilons,): eps / s^3, both over
-    1 / s; ``error`` (steps,): |f(x + h) - f(x) - J h| / |f(x + h) - f(x)| for steps h of those sizes over the input's RMS.
+    (None where the norm is undefined there); ``lost``: singular values below 1 % of 1 / s; ``autograd``: the largest
+    difference from torch's autograd through its own norm; ``last`` (epsilons,): the singular value along c as epsilon
+    moves, ``formula`` (epsilons,): eps / s^3, both over 1 / s; ``error`` (steps,): |f(x + h) - f(x) - J h| over
+    |f(x + h) - f(x)| for steps h of those sizes over the input's RMS.
     """
 
     d: int

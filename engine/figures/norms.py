@@ -21,7 +21,7 @@ FAINT = "#a9aeb8"
 
 def block_data(result: BlockResult) -> dict:
     """Return what the block component draws: at most 24 features, evenly spaced around the marked one, and every set's statistics."""
-    d, marked, shown = result.before.shape[-1], result.at[-1], _shown(result)
+    d, shown = result.before.shape[-1], _shown(result)
     pick = lambda values: np.round(values[..., shown] if values.shape[-1] > 1 or d == 1 else values, 4).tolist()  # noqa: E731
     return {
         "norm": NORMS[result.norm].label,
@@ -29,7 +29,7 @@ def block_data(result: BlockResult) -> dict:
         "shape": (*result.before.shape[:2], len(shown)),
         "axes": result.axes,
         "size": result.set_size,
-        "at": (*result.at[:2], int(np.flatnonzero(shown == marked)[0])),
+        "at": (*result.at[:2], int(np.flatnonzero(shown == result.at[-1])[0])),
         "features": shown.tolist(),
         "before": pick(result.before),
         "after": pick(result.after),
@@ -39,16 +39,15 @@ def block_data(result: BlockResult) -> dict:
 
 
 def _shown(result: BlockResult) -> np.ndarray:
-    d, marked = result.before.shape[-1], result.at[-1]
-    step = -(-d // SHOWN_FEATURES)
-    return np.arange(marked % step, d, step)
+    step = -(-result.before.shape[-1] // SHOWN_FEATURES)
+    return np.arange(result.at[-1] % step, result.before.shape[-1], step)
 
 
 def spread(result: BlockResult, along: str) -> go.Figure:
     """Return mean and standard deviation of each feature (at most 24), or of each token of each sample, before and after the norm."""
     flat = [block.reshape(-1, block.shape[-1]) for block in (result.before, result.after)]
     axis = 0 if along == "feature" else 1
-    index = _shown(result) if along == "feature" else np.arange(len(flat[0]))
+    index, d = _shown(result) if along == "feature" else np.arange(len(flat[0])), result.before.shape[-1]
     mean, sd = zip(*((rows.mean(axis)[index], rows.std(axis)[index]) for rows in flat), strict=True)
     top = max(float(np.abs(m).max() + s.max()) for m, s in zip(mean, sd, strict=True))
     end = _level(top, LEVELS)
@@ -61,7 +60,7 @@ def spread(result: BlockResult, along: str) -> go.Figure:
     every = -(-len(index) // 8)
     ticks = {"tickvals": np.arange(len(index))[::every], "ticktext": [str(i) for i in index[::every]]}
     x = {"title": along if along == "feature" else "token, sample after sample", "range": [-0.7, len(index) - 0.3], **ticks}
-    some = "" if along == "token" or len(index) == result.before.shape[-1] else f", {len(index)} of {result.before.shape[-1]}"
+    some = f", {len(index)} of {d}" if along == "feature" and len(index) < d else ""
     return figure(300, f"Every {along}: mean and spread{some}", x, {"title": "value", "range": [-end, end]}, traces)
 
 
@@ -73,9 +72,7 @@ def noise(result: NoiseResult) -> go.Figure:
         line(result.sizes, result.evaluation, WARM, "evaluation", markers=True),
     ]
     x = {"title": "batch size N", "type": "log", "range": [0.2, 2.5], "tickvals": [2, 4, 8, 16, 32, 64, 128, 256]}
-    return figure(
-        330, f"BatchNorm, {result.values} values: noise from the rest", x, {"title": "scatter of an output", "range": [-0.05, 1.05]}, traces
-    )
+    return figure(330, f"BatchNorm: noise from {result.values} company", x, {"title": "scatter of an output", "range": [-0.05, 1.05]}, traces)
 
 
 def running(result: NoiseResult) -> go.Figure:
@@ -119,10 +116,7 @@ def space(result: GeometryResult) -> go.Figure:
 
 
 def plane(result: GeometryResult) -> go.Figure:
-    """Return points in R^2 and where both norms send them: RMSNorm to the circle of radius sqrt 2, LayerNorm to two points.
-
-    Two points are the limit of epsilon 0, marked as rings; with epsilon above 0 some outputs stop short of them.
-    """
+    """Return points in R^2 and where both norms send them: RMSNorm to a circle, LayerNorm to two points (rings: epsilon 0)."""
     named = (("points_2", "points", CHANCE, 4), ("rms_2", "RMSNorm", WARM, 6), ("layer_2", "LayerNorm", HERE, 10))
     traces = [
         {
@@ -135,10 +129,8 @@ def plane(result: GeometryResult) -> go.Figure:
         }
         for field, name, colour, size in named
     ]
-    x1, x2 = result.limit_2.T
-    ring = {"symbol": "circle-open", "size": 20, "color": HERE, "line": {"width": 2}}
-    hover = "(%{x:.2f}, %{y:.2f})<extra>LayerNorm, epsilon 0</extra>"
-    traces.append({"type": "scatter", "x": x1, "y": x2, "mode": "markers", "name": "LayerNorm, ε = 0", "marker": ring, "hovertemplate": hover})
+    ring = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 20, "color": HERE, "line": {"width": 2}}, "name": "LayerNorm, ε = 0"}
+    traces.append({"type": "scatter", "x": result.limit_2[:, 0], "y": result.limit_2[:, 1], **ring})
     x = {"title": "x<sub>1</sub>", "range": list(SPACE), "constrain": "domain"}
     return figure(
         400,
@@ -178,8 +170,14 @@ def length_kept(result: JacobiansResult) -> go.Figure:
     """Return what is let through along the input's own length against epsilon, measured, beside eps / s^2."""
     traces = [line(result.epsilons, found.last, COLOUR[n], NORMS[n].label, markers=True) for n, found in result.defined.items()]
     traces += [line(result.epsilons, next(iter(result.defined.values())).formula, CHANCE, "ε / s²")]
-    title = "The last direction, as epsilon grows"
-    return figure(330, title, {"title": "epsilon", **_powers(-16.5, 2.5)}, {"title": "share let through", **_powers(-18.5, 1)}, traces, margin=WIDE)
+    return figure(
+        330,
+        "The last direction, as epsilon grows",
+        {"title": "epsilon", **_powers(-16.5, 2.5)},
+        {"title": "share let through", **_powers(-18.5, 1)},
+        traces,
+        margin=WIDE,
+    )
 
 
 def linearised(result: JacobiansResult) -> go.Figure:

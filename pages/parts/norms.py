@@ -35,7 +35,7 @@ def average(panel: Panel, params: NormsParams, said: set[str]) -> None:
             st.columns(2), (figures.noise, figures.running), ("Noise by batch size", "Training against evaluation"), strict=True
         ):
             with column:
-                show(draw(noise), key=draw.__name__, label=what)
+                show(draw(noise), key=f"company_{draw.__name__}", label=what)
         numbers(noise.numbers())
     with st.expander("Images: GroupNorm and InstanceNorm"):
         pictures = run(images, params)
@@ -78,7 +78,8 @@ def space(panel: Panel, params: NormsParams, said: set[str]) -> None:
     """Draw where points go in three and in two dimensions, and the angle between both norms' outputs in many."""
     prose(
         "LayerNorm drops the mean and fixes the length: in three dimensions a circle of radius √3 in the plane of zero mean, in two dimensions, as "
-        "epsilon goes to 0, two points (the rings; with epsilon above 0, points whose features are nearly equal stop short of them). RMSNorm fixes the length alone: the whole sphere. The length is √d, not 1."
+        "epsilon goes to 0, two points (the rings; with epsilon above 0, points whose features are nearly equal stop short of them). RMSNorm fixes "
+        "the length alone: the whole sphere. The length is √d, not 1."
     )
     panel.draw("mean")
     result = run(geometry, params)
