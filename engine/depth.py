@@ -13,8 +13,8 @@ import torch
 from engine.device import compute_device, map_heads
 from engine.errors import InputError
 from engine.linalg import energy_effective_rank
+from engine.norm_values import NormsParams
 from engine.normalisation import NORMS, standardise
-from engine.norms import NormsParams
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 

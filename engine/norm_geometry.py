@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from engine.errors import InputError
-from engine.normalisation import NORMS, jacobian, standardise
-from engine.norms import NormsParams, check_features, inputs_of, marked, rank_of
+from engine.norm_values import NormsParams, inputs_of, marked
+from engine.normalisation import LOST_BELOW, NORMS, jacobian, standardise
+from engine.norms import check_features, rank_of
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 
@@ -27,10 +28,11 @@ class GeometryResult:
     ``d``: features of the curve; ``means`` (k,); ``angle``, ``low``, ``high`` (k,): mean angle between both norms' outputs in
     degrees and its 5 and 95 % over 200 Gaussian vectors with that mean added; ``expected`` (k,): arctan(mean), d large.
     ``here``: the mean angle at the mean asked for. ``radius``: mean length of both norms' outputs in
-    R^3; ``two_answers``: how many different points LayerNorm leaves in R^2 with epsilon 0, to 3 digits.
+    R^3; ``limit_2`` (n, 2): the different points that LayerNorm leaves in R^2 with epsilon 0, to 3 digits; ``eps``: epsilon elsewhere.
     """
 
     mean: float
+    eps: float
     d: int
     points_3: np.ndarray
     layer_3: np.ndarray
@@ -45,13 +47,13 @@ class GeometryResult:
     expected: np.ndarray
     here: float
     radius: float
-    two_answers: int
+    limit_2: np.ndarray
 
     def numbers(self) -> tuple[Number, ...]:
         """Return the radius beside the unit sphere of the source, the answers left in R^2, and the angle beside random directions."""
         return (
             Number("Length of the outputs in R³, mean", self.radius, 1.0, 3, against="the source says"),
-            Number("LayerNorm's answers in R², epsilon 0", self.two_answers, len(self.points_2), 0, against="points put in"),
+            Number("LayerNorm's answers in R², epsilon 0", len(self.limit_2), len(self.points_2), 0, against="points put in"),
             Number(f"Angle between the norms, {self.d} features", self.here, 90.0, 1, "°", against="random directions"),
         )
 
@@ -61,9 +63,10 @@ class JacobianResult:
     """Both Jacobians at one vector of d features; of each ``layer`` and ``rms``.
 
     ``singular_values`` (d,) descending; ``row_sums`` (d,); ``rank`` at the epsilon asked for and ``rank_at_0`` without it
-    (None where the norm is undefined there); ``autograd``: the largest difference from torch's autograd through its own
-    norm; ``last`` (epsilons,): the singular value along c as epsilon moves, ``formula`` (epsilons,): eps / s^3, both over
-    1 / s; ``error`` (steps,): |f(x + h) - f(x) - J h| / |f(x + h) - f(x)| for steps h of those sizes over the input's RMS.
+    (None where the norm is undefined there); ``lost``: singular values below 1 % of 1 / s; ``autograd``: the largest
+    difference from torch's autograd through its own norm; ``last`` (epsilons,): the singular value along c as epsilon
+    moves, ``formula`` (epsilons,): eps / s^3, both over 1 / s; ``error`` (steps,): |f(x + h) - f(x) - J h| over
+    |f(x + h) - f(x)| for steps h of those sizes over the input's RMS.
     """
 
     d: int
@@ -74,6 +77,7 @@ class JacobianResult:
     row_sums: np.ndarray
     rank: int
     rank_at_0: int | None
+    lost: int
     autograd: float
     unscaled: float
     last: np.ndarray
@@ -83,19 +87,33 @@ class JacobianResult:
 
 @dataclass(frozen=True)
 class JacobiansResult:
-    """``layer`` and ``rms`` at the same vector; ``epsilons`` and ``steps`` are the axes of ``last`` and ``error``."""
+    """``layer`` and ``rms`` at the same vector; ``epsilons`` and ``steps`` are the axes of ``last`` and ``error``.
 
-    layer: JacobianResult
-    rms: JacobianResult
+    A norm that is undefined there is None, and ``refused`` says why.
+    """
+
+    layer: JacobianResult | None
+    rms: JacobianResult | None
+    refused: str | None
     epsilons: np.ndarray
     steps: np.ndarray
 
+    @property
+    def defined(self) -> dict[str, JacobianResult]:
+        """The norms that have a Jacobian at this vector, by name."""
+        return {name: found for name, found in (("layer", self.layer), ("rms", self.rms)) if found is not None}
+
     def numbers(self) -> tuple[Number, ...]:
-        """Return ranks beside d, LayerNorm's largest row sum beside a doubly stochastic matrix's, and the distance from autograd."""
-        d, layer, rms = self.layer.d, self.layer, self.rms
+        """Return directions lost beside none, LayerNorm's largest row sum beside a doubly stochastic matrix's, and the distance from autograd."""
+        lost = tuple(
+            Number(f"{NORMS[name].label}: directions lost, below 1 %", found.lost, 0, 0, f" of {found.d}", against="without a norm")
+            for name, found in self.defined.items()
+        )
+        if self.layer is None:
+            return lost
+        layer = self.layer
         return (
-            Number("LayerNorm: rank above rounding", layer.rank, d, 0, against="full"),
-            Number("RMSNorm: rank above rounding", rms.rank, d, 0, against="full"),
+            *lost,
             Number("LayerNorm: largest row sum", float(np.abs(layer.row_sums).max()), 1.0, 3, against="doubly stochastic"),
             Number("LayerNorm: smallest entry times s", float(layer.matrix.min() * layer.scale), 0.0, 3, against="stochastic: at least"),
         )
@@ -118,6 +136,7 @@ def geometry(params: NormsParams, on_step: OnStep = silent) -> GeometryResult:
     lengths = torch.cat([sent["layer_3"], sent["rms_3"]]).norm(dim=-1)
     return GeometryResult(
         params.mean,
+        params.eps,
         params.features,
         **{name: frozen(value) for name, value in sent.items()},
         means=frozen(MEANS.copy()),
@@ -127,7 +146,7 @@ def geometry(params: NormsParams, on_step: OnStep = silent) -> GeometryResult:
         expected=frozen(np.degrees(np.arctan(MEANS))),
         here=float(_angles(x + params.mean, params.eps).mean()),
         radius=float(lengths.mean()),
-        two_answers=len(torch.unique(_sent("layer", sent["points_2"], 0.0).mul(1e3).round(), dim=0)),
+        limit_2=frozen(torch.unique(_sent("layer", sent["points_2"], 0.0).round(decimals=3), dim=0)),
     )
 
 
@@ -135,15 +154,38 @@ def geometry(params: NormsParams, on_step: OnStep = silent) -> GeometryResult:
 def jacobians(params: NormsParams, on_step: OnStep = silent) -> JacobiansResult:
     """Return both norms' Jacobians at the token of the block that holds the marked entry.
 
-    Raises InputError above 512 features, and where a norm is undefined (``engine.normalisation.standardise``).
+    Raises InputError above 512 features, and where both norms are undefined (``engine.normalisation.standardise``).
     """
     block = inputs_of(params, on_step)
     x = block[marked(block.shape)[:2]]
     check_features(len(x))
     on_step(0, 1, "Singular values of the Jacobians")
+    found, refused = {}, {}
+    for name in ("layer", "rms"):
+        try:
+            found[name] = _studied(name, x, params.eps, params.seed)
+        except InputError as error:
+            refused[name] = f"{NORMS[name].label} has no Jacobian here. {error}"
+    if not found:
+        raise InputError(refused["rms"])
     return JacobiansResult(
-        *(_studied(name, x, params.eps, params.seed) for name in ("layer", "rms")), frozen(EPSILONS.copy()), frozen(STEP_SIZES.copy())
+        found.get("layer"), found.get("rms"), next(iter(refused.values()), None), frozen(EPSILONS.copy()), frozen(STEP_SIZES.copy())
     )
+
+
+def jacobian_table(result: JacobiansResult, eps: float) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of what is measured on the Jacobians of the norms that are defined."""
+    rows = {
+        "directions lost: singular values below 1 % of 1 / s": lambda found: f"{found.lost} of {found.d}",
+        f"rank above rounding, epsilon {eps:g}": lambda found: f"{found.rank} of {found.d}",
+        "rank above rounding, epsilon 0": lambda found: "undefined" if found.rank_at_0 is None else f"{found.rank_at_0} of {found.d}",
+        "last singular value that epsilon keeps, times s": lambda found: f"{found.eps / found.scale**2:.1e}",
+        "largest row sum": lambda found: f"{abs(found.row_sums).max():.1e}",
+        "difference from autograd through torch's norm": lambda found: f"{found.autograd:.1e}",
+        "the same, if 1 / s is left out": lambda found: f"{found.unscaled:.1e}",
+    }
+    header = ["measured here", *(NORMS[name].label for name in result.defined)]
+    return header, [[what, *(measure(found) for found in result.defined.values())] for what, measure in rows.items()]
 
 
 def _studied(name: str, x: torch.Tensor, eps: float, seed: int) -> JacobianResult:
@@ -166,6 +208,7 @@ def _studied(name: str, x: torch.Tensor, eps: float, seed: int) -> JacobianResul
         frozen(J.sum(-1)),
         rank_of(sigma),
         at_0,
+        int((sigma * s < LOST_BELOW).sum()),
         float((J - by_autograd).abs().max()),
         float((s * J - by_autograd).abs().max()),
         frozen(np.array(last)),

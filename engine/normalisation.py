@@ -135,5 +135,5 @@ def check_batch(batch: int, tokens: int) -> None:
     if batch * tokens < 2:
         raise InputError(
             "BatchNorm in training averages each feature over batch and tokens, here a single value: its variance is 0 and its output "
-            "would be 0 whatever comes in, so torch refuses it as well; give at least 2 positions, or use running statistics."
+            "would be 0 whatever comes in, so torch refuses it as well; give at least 2 positions, or switch on evaluation with running statistics."
         )

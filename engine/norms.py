@@ -3,77 +3,20 @@
 Sources: seed 002 (BatchNorm, LayerNorm, RMSNorm, exercises 4 and 11); the papers named in ``engine.normalisation``.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from engine.errors import InputError
-from engine.models.catalog import ASSETS
-from engine.models.loading import open_model, open_tokenizer
-from engine.models.streams import norm_inputs
-from engine.models.weights import model_shape
-from engine.normalisation import NORMS, check_batch, directions_lost, jacobian, normalise, standardise
+from engine.norm_values import NormsParams, inputs_of, marked, population
+from engine.normalisation import NORMS, check_input, directions_lost, evaluate, jacobian, normalise, running_statistics
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 
-VALUES = ("gaussian", "shifted", "heavy", "constant", "real")
-STACKS = ("relu", "linear")
-INITS = ("torch", "xavier", "he", "orthogonal")
-PLACES = ("none", "post", "pre")
-MOST = {"batch": 256, "tokens": 256, "features": 4096, "depth": 200, "width": 128, "seeds": 32}
-MOST_ENTRIES = 2**20
 MOST_IN_JACOBIAN = 512
-PROSE = ASSETS / "data" / "held-out-prose.txt"
-
-
-@dataclass(frozen=True)
-class NormsParams:
-    """What the norms lab can be asked. ``norm``: batch (in training), layer or rms.
-
-    ``values`` of the block (``batch``, ``tokens``, ``features``): gaussian N(0, 1); shifted, each feature around a mean of
-    its own; heavy, Student's t with 3 degrees of freedom; constant, each token the same number throughout; real, the
-    residual stream of ``model`` halfway up on held-out prose (features: its d_model). ``outlier``: one entry set to this
-    value, 0 leaves it. ``mean``: what is added to every feature of a point. ``prompt``: text for the model's own stream.
-    The stack at initialisation: ``stack`` relu or linear, ``init``, ``place`` of the norm, ``residual``, ``depth`` blocks
-    of ``width``, ``seeds`` networks, ``clip``: gradients clipped at norm 1.
-    """
-
-    norm: str = "layer"
-    values: str = "gaussian"
-    batch: int = 4
-    outlier: float = 0.0
-    tokens: int = 4
-    features: int = 16
-    eps: float = 1e-5
-    seed: int = 0
-    model: str = "fable"
-    mean: float = 1.0
-    prompt: str = "The true meaning of life is absurdity, and suffering"
-    stack: str = "relu"
-    init: str = "torch"
-    place: str = "none"
-    residual: bool = False
-    depth: int = 100
-    width: int = 64
-    seeds: int = 8
-    clip: bool = False
-
-    def __post_init__(self):
-        for name, accepted in (("norm", tuple(NORMS)), ("values", VALUES), ("stack", STACKS), ("init", INITS), ("place", PLACES)):
-            if getattr(self, name) not in accepted:
-                raise InputError(f"The setting {name} is {getattr(self, name)[:40]!r}; accepted are {', '.join(accepted)}.")
-        for name, most in MOST.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise InputError(f"The setting {name} is {getattr(self, name)}; accepted are 1 to {most}.")
-        if self.batch * self.tokens * self.features > MOST_ENTRIES:
-            raise InputError(f"A block {self.batch} x {self.tokens} x {self.features} is too large; at most {MOST_ENTRIES} entries are accepted.")
-        for name in ("outlier", "mean", "eps"):
-            if not math.isfinite(getattr(self, name)) or abs(getattr(self, name)) > 1e6:
-                raise InputError(f"The setting {name} is {getattr(self, name)}; accepted are numbers up to a million.")
-        if self.eps < 0 or self.seed < 0:
-            raise InputError(f"Epsilon is {self.eps} and the seed {self.seed}; neither can be negative.")
+TRAINED, MOST_TRAINED = 100, 2**16
+RUNNING = ("In evaluation BatchNorm shifts and scales by numbers kept from 100 earlier batches: the outlier and the company do not move them.",)
 
 
 @dataclass(frozen=True)
@@ -131,50 +74,15 @@ class ReportResult:
     rms_rank: int
 
 
-def inputs_of(params: NormsParams, on_step: OnStep = silent) -> torch.Tensor:
-    """Return the block (batch, tokens, features) in float64 that the settings describe, the outlier in place."""
-    size = (params.batch, params.tokens, params.features)
-    rng = np.random.default_rng(params.seed)
-    if params.values == "real":
-        x = real_stream(params.model, params.batch, params.tokens, on_step)
-    elif params.values == "constant":
-        x = torch.from_numpy(np.repeat(rng.standard_normal((*size[:2], 1)), params.features, 2))
-    elif params.values == "heavy":
-        x = torch.from_numpy(rng.standard_t(3, size))
-    else:
-        x = torch.from_numpy(rng.standard_normal(size))
-        x = x + torch.from_numpy(rng.normal(1, 2, params.features)) if params.values == "shifted" else x
-    if params.outlier:
-        x[marked(x.shape)] = params.outlier
-    return x
-
-
-def marked(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return the entry that the outlier is put in: first sample, a token and a feature in the middle."""
-    return 0, shape[1] // 2, shape[2] // 3
-
-
-def real_stream(model: str, batch: int, tokens: int, on_step: OnStep = silent) -> torch.Tensor:
-    """Return the residual stream that the middle norm of a model receives on passages of held-out prose, (batch, tokens, d_model)."""
-    on_step(0, 1, "Running the model")
-    ids = open_tokenizer(model)(PROSE.read_text(encoding="utf-8")[: 40 * batch * tokens + 400])["input_ids"][: batch * tokens]
-    if len(ids) < batch * tokens or tokens > model_shape(model).context:
-        raise InputError(f"A block of {batch} x {tokens} real tokens is more than this model and the bundled text give; take fewer.")
-    seen = list(norm_inputs(open_model(model, on_step), [ids[i * tokens : (i + 1) * tokens] for i in range(batch)]).values())
-    return seen[len(seen) // 2].double().cpu()
-
-
-@uses("norm", "values", "batch", "outlier", "tokens", "features", "eps", "seed", "model")
+@uses("norm", "values", "batch", "outlier", "tokens", "features", "eps", "seed", "model", "running")
 def block(params: NormsParams, on_step: OnStep = silent) -> BlockResult:
     """Return what the chosen norm does to the block. Raises InputError where it is undefined (see ``engine.normalisation``)."""
     x, norm = inputs_of(params, on_step), NORMS[params.norm]
-    if params.norm == "batch":
-        check_batch(*x.shape[:2])
-    y, mean, _ = standardise(x, norm.axes, params.eps, norm.centred)
+    seen = seen_in_training(params, len(x) * x.shape[1], on_step) if params.norm == "batch" and params.running else None
+    y, lost = _trained(params, x) if seen is None else _evaluated(seen, x, params.eps)
     rms = lambda z: z.square().mean(norm.axes, keepdim=True).sqrt()  # noqa: E731
     at = marked(x.shape)
     own = tuple(slice(0, 1) if axis in norm.axes else slice(i, i + 1) for axis, i in enumerate(at))
-    lost = directions_lost(x, norm.axes, params.eps, norm.centred)[own]
     mean = x.mean(norm.axes, keepdim=True)
     return BlockResult(
         params.norm,
@@ -182,34 +90,63 @@ def block(params: NormsParams, on_step: OnStep = silent) -> BlockResult:
         norm.set_shape(x.shape),
         x.numel() // mean.numel(),
         at,
-        int(lost),
-        float((y - torch_module(params.norm, x, params.eps)).abs().max()),
-        _notes(params.norm, x),
+        int(lost[own]),
+        float((y - torch_module(params.norm, x, params.eps, seen)).abs().max()),
+        RUNNING if seen is not None else _notes(params.norm, x),
         *(frozen(z) for z in (x, y, mean, rms(x), y.mean(norm.axes, keepdim=True), rms(y))),
     )
 
 
-def torch_module(norm: str, x: torch.Tensor, eps: float) -> torch.Tensor:
-    """Return what torch's own module gives for x (batch, tokens, features), without gain, BatchNorm in training."""
+def seen_in_training(params: NormsParams, positions: int, on_step: OnStep = silent) -> torch.Tensor:
+    """Return the batches that BatchNorm saw in training before it is evaluated, (100, positions, features): other draws of such values."""
+    values = population(params, on_step)
+    if positions * values.shape[1] > MOST_TRAINED:
+        raise InputError(f"100 batches of {positions} positions and {values.shape[1]} features are too many; at most {MOST_TRAINED} entries a batch.")
+    generator = torch.Generator().manual_seed(params.seed + 1)
+    return values[torch.randint(len(values), (TRAINED, max(positions, 2)), generator=generator)]
+
+
+def _trained(params: NormsParams, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a norm's output with the block's own statistics, and the directions lost of every set."""
+    norm = NORMS[params.norm]
+    return normalise(params.norm, x, params.eps), directions_lost(x, norm.axes, params.eps, norm.centred)
+
+
+def _evaluated(seen: torch.Tensor, x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return BatchNorm's output with the statistics kept from ``seen``, and 0 directions lost: the map only shifts and scales."""
+    check_input(x, eps)
+    mean, variance = running_statistics(seen)
+    return evaluate(x, mean[-1], variance[-1], eps), torch.zeros(1, 1, x.shape[-1])
+
+
+def torch_module(norm: str, x: torch.Tensor, eps: float, seen: torch.Tensor | None = None) -> torch.Tensor:
+    """Return what torch's own module gives for x (batch, tokens, features), without gain.
+
+    BatchNorm is in training, or, where it has ``seen`` batches (steps, positions, features), in evaluation after them.
+    """
     d = x.shape[-1]
     if norm == "batch":
         eps = max(eps, torch.finfo(x.dtype).tiny)  # torch refuses BatchNorm with epsilon 0 in training
-        return torch.nn.BatchNorm1d(d, eps, affine=False, dtype=x.dtype)(x.mT).mT  # torch wants (batch, features, tokens)
+        module = torch.nn.BatchNorm1d(d, eps, affine=False, dtype=x.dtype)
+        for batch in () if seen is None else seen:
+            module(batch)
+        return module.train(seen is None)(x.mT).mT  # torch wants (batch, features, tokens)
     if norm == "layer":
         return torch.nn.functional.layer_norm(x, (d,), eps=eps)
     return torch.nn.functional.rms_norm(x, (d,), eps=eps)
 
 
 def block_numbers(params: NormsParams, result: BlockResult) -> dict[str, Number]:
-    """Return what is read off the marked set: mean, RMS, the other entries and directions lost, each beside what was before."""
-    others, entries = result.others(result.after), f" of {result.set_size}"
-    return {
+    """Return what is read off the marked set: mean, RMS, the other entries (if there are any) and directions lost, each beside what was before."""
+    others, alone = result.others(result.after), result.set_size == 1
+    numbers = {
         "mean": Number("Mean of the marked set", round(result.set_at("after_mean"), 9) + 0.0, None, 2, "", result.set_at("before_mean")),
         "rms": Number("RMS of the marked set", result.set_at("after_rms"), None, 2, "", result.set_at("before_rms")),
         "others": Number("RMS of its other entries", others, None, 3, "", result.others(result.before)),
-        "answers": Number("Different outputs, to one digit", different(result.after), None, 0, "", different(result.before)),
-        "lost": Number("Directions of the set lost", result.lost, 0, 0, entries, against="without a norm"),
+        "answers": Number("Different numbers, to one digit", different(result.after), None, 0, "", different(result.before)),
+        "lost": Number(f"Directions lost: below 1 %, epsilon {params.eps:g}", result.lost, 0, 0, f" of {result.set_size}", against="without a norm"),
     }
+    return {name: number for name, number in numbers.items() if not (alone and name == "others")}
 
 
 def entries(result: BlockResult) -> tuple[list[str], list[list]]:

@@ -12,7 +12,8 @@ navigation.require_frame()
 from engine.depth import depth_study  # noqa: E402
 from engine.figures import depth as stacks  # noqa: E402
 from engine.figures import norms as figures  # noqa: E402
-from engine.norms import INITS, PLACES, STACKS, NormsParams, block, block_numbers, entries  # noqa: E402
+from engine.norm_values import INITS, PLACES, STACKS, NormsParams  # noqa: E402
+from engine.norms import block, block_numbers, entries  # noqa: E402
 from engine.params import Number as Reading  # noqa: E402
 from pages.parts import norms as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
@@ -48,6 +49,7 @@ PANEL = Panel(
     width=Steps("Width", (8, 16, 32, 64)),
     seeds=Steps("Networks, one seed each", (1, 2, 4, 8, 16)),
     clip=Switch("Clip gradients at norm 1"),
+    running=Switch("Evaluation: running statistics"),
 )
 
 lab = open_lab("norms")
@@ -62,22 +64,24 @@ def explore() -> None:
     params = PANEL.read()
     with controls():
         PANEL.draw("norm", "values", "batch", "outlier")
+        if params.norm == "batch":
+            PANEL.draw("running")
         with st.popover("More"):
             PANEL.draw("tokens", "features", "eps", "seed")
-    taken = lambda: None  # noqa: E731
-    with mishaps():
+    taken, said = lambda: None, set()
+    with mishaps(said):
         result = run(block, params)
         taken = lambda: take_away("norms", params, {"block": block, "depth": depth_study}, lambda: entries(result))  # noqa: E731
         by_hand("block", key="block", data=figures.block_data(result), height="content")
         read_off = block_numbers(params, result)
-        numbers(read_off[name] for name in ("mean", "rms", "others", "lost"))
+        numbers(read_off[name] for name in ("mean", "rms", "others", "lost") if name in read_off)
         if result.notes:
             st.caption(" ".join(result.notes))
     drawn = tabs(PANEL)
     for name, draw in parts.TABS.items():
         if drawn[name].open:
-            with drawn[name], mishaps():
-                draw(PANEL, params)
+            with drawn[name], mishaps(said):
+                draw(PANEL, params, said)
     if drawn["Guess"].open:
         with drawn["Guess"]:
             for asked in lab.guesses:

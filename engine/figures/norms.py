@@ -13,7 +13,7 @@ from engine.norms import BlockResult
 SHOWN_FEATURES = 24
 COLOUR = {"layer": HERE, "rms": WARM}
 SPACE = (-2.6, 5.4)
-LEVELS = (4, 12, 40, 120)
+LEVELS, DISTANCES = (4, 12, 40, 120), (1.6, 4, 12, 40)
 WIDE = {**MARGIN, "l": 78}
 SAME_SIZE = {**LEGEND, "itemsizing": "constant"}
 FAINT = "#a9aeb8"
@@ -21,9 +21,7 @@ FAINT = "#a9aeb8"
 
 def block_data(result: BlockResult) -> dict:
     """Return what the block component draws: at most 24 features, evenly spaced around the marked one, and every set's statistics."""
-    d, marked = result.before.shape[-1], result.at[-1]
-    step = -(-d // SHOWN_FEATURES)
-    shown = np.arange(marked % step, d, step)
+    d, shown = result.before.shape[-1], _shown(result)
     pick = lambda values: np.round(values[..., shown] if values.shape[-1] > 1 or d == 1 else values, 4).tolist()  # noqa: E731
     return {
         "norm": NORMS[result.norm].label,
@@ -31,7 +29,7 @@ def block_data(result: BlockResult) -> dict:
         "shape": (*result.before.shape[:2], len(shown)),
         "axes": result.axes,
         "size": result.set_size,
-        "at": (*result.at[:2], int(np.flatnonzero(shown == marked)[0])),
+        "at": (*result.at[:2], int(np.flatnonzero(shown == result.at[-1])[0])),
         "features": shown.tolist(),
         "before": pick(result.before),
         "after": pick(result.after),
@@ -40,33 +38,41 @@ def block_data(result: BlockResult) -> dict:
     }
 
 
+def _shown(result: BlockResult) -> np.ndarray:
+    step = -(-result.before.shape[-1] // SHOWN_FEATURES)
+    return np.arange(result.at[-1] % step, result.before.shape[-1], step)
+
+
 def spread(result: BlockResult, along: str) -> go.Figure:
-    """Return mean and standard deviation of each feature, or of each token of each sample, before and after the norm."""
+    """Return mean and standard deviation of each feature (at most 24), or of each token of each sample, before and after the norm."""
     flat = [block.reshape(-1, block.shape[-1]) for block in (result.before, result.after)]
     axis = 0 if along == "feature" else 1
-    mean, sd = zip(*((rows.mean(axis), rows.std(axis)) for rows in flat), strict=True)
+    index, d = _shown(result) if along == "feature" else np.arange(len(flat[0])), result.before.shape[-1]
+    mean, sd = zip(*((rows.mean(axis)[index], rows.std(axis)[index]) for rows in flat), strict=True)
     top = max(float(np.abs(m).max() + s.max()) for m, s in zip(mean, sd, strict=True))
-    end = next((level for level in LEVELS if level >= top), top)
+    end = _level(top, LEVELS)
     traces = []
     for m, s, name, colour, shift in zip(mean, sd, ("before", "after"), (CHANCE, HERE), (-0.15, 0.15), strict=True):
         bars = {"type": "data", "array": s, "color": colour, "thickness": 2, "width": 0}
         style = {"mode": "markers", "marker": {"color": colour, "size": 7}, "name": name, "error_y": bars}
         hover = f"{along} %{{customdata}}<br>mean %{{y:.3f}}, standard deviation %{{error_y.array:.3f}}<extra></extra>"
-        index = np.arange(len(m))
-        traces.append({"type": "scatter", "x": index + shift, "y": m, "customdata": index, "hovertemplate": hover, **style})
-    x = {"title": along if along == "feature" else "token, sample after sample", "range": [-0.7, len(mean[0]) - 0.3]}
-    return figure(300, f"Every {along}: mean and spread", x, {"title": "value", "range": [-end, end]}, traces)
+        traces.append({"type": "scatter", "x": np.arange(len(m)) + shift, "y": m, "customdata": index, "hovertemplate": hover, **style})
+    every = -(-len(index) // 8)
+    ticks = {"tickvals": np.arange(len(index))[::every], "ticktext": [str(i) for i in index[::every]]}
+    x = {"title": along if along == "feature" else "token, sample after sample", "range": [-0.7, len(index) - 0.3], **ticks}
+    some = f", {len(index)} of {d}" if along == "feature" and len(index) < d else ""
+    return figure(300, f"Every {along}: mean and spread{some}", x, {"title": "value", "range": [-end, end]}, traces)
 
 
 def noise(result: NoiseResult) -> go.Figure:
-    """Return how far one sample's output scatters with its company against the batch size, in training, in evaluation, and for LayerNorm."""
+    """Return how far one sample's output scatters with its company against the batch size, in training and in evaluation."""
     traces = [
-        line(result.sizes, result.expected, CHANCE, "√(1.5/N)"),
+        line(result.sizes, result.expected, CHANCE, "√(1.5/N): Gaussian"),
         line(result.sizes, result.train, HERE, "training", markers=True),
-        line(result.sizes, result.layer, WARM, "evaluation; LayerNorm", markers=True),
+        line(result.sizes, result.evaluation, WARM, "evaluation", markers=True),
     ]
     x = {"title": "batch size N", "type": "log", "range": [0.2, 2.5], "tickvals": [2, 4, 8, 16, 32, 64, 128, 256]}
-    return figure(330, "BatchNorm: noise from the rest of the batch", x, {"title": "scatter of an output", "range": [-0.05, 1]}, traces)
+    return figure(330, f"BatchNorm: noise from {result.values} company", x, {"title": "scatter of an output", "range": [-0.05, 1.05]}, traces)
 
 
 def running(result: NoiseResult) -> go.Figure:
@@ -75,8 +81,8 @@ def running(result: NoiseResult) -> go.Figure:
         line(result.steps, np.full(len(result.steps), result.floor), CHANCE, "with exact statistics"),
         line(result.steps, result.apart, HERE, "with running statistics"),
     ]
-    y = {"title": "training − evaluation, RMS", "range": [0, 1.6]}
-    title = f"Two answers of one layer, batch of {result.batch}"
+    y = {"title": "training − evaluation, RMS", "range": [0, _level(float(result.apart.max()), DISTANCES)]}
+    title = f"Training against evaluation, batches of {result.batch}"
     return figure(330, title, {"title": "batches seen", "range": [0, len(result.steps) + 1]}, y, traces)
 
 
@@ -97,11 +103,20 @@ def space(result: GeometryResult) -> go.Figure:
     axis = {"range": list(SPACE), "gridcolor": FAINT, "zerolinecolor": FAINT, "showbackground": False, "nticks": 5, "tickfont": {"size": 10}}
     axes = {f"{name}axis": {**axis, "title": {"text": f"x<sub>{i}</sub>"}} for i, name in enumerate("xyz", 1)}
     scene = {**axes, "aspectmode": "cube", "dragmode": "turntable", "camera": {"eye": {"x": 1.15, "y": -0.9, "z": 0.6}}}
-    return figure(400, "Three features: turn it", "", "", traces, scene=scene, legend=SAME_SIZE, margin={**MARGIN, "l": 0, "r": 0, "b": 0})
+    return figure(
+        400,
+        f"Three features, epsilon {result.eps:g}: turn it",
+        "",
+        "",
+        traces,
+        scene=scene,
+        legend=SAME_SIZE,
+        margin={**MARGIN, "l": 0, "r": 0, "b": 0},
+    )
 
 
 def plane(result: GeometryResult) -> go.Figure:
-    """Return points in R^2 and where both norms send them: LayerNorm to two points, RMSNorm to the circle of radius sqrt 2."""
+    """Return points in R^2 and where both norms send them: RMSNorm to a circle, LayerNorm to two points (rings: epsilon 0)."""
     named = (("points_2", "points", CHANCE, 4), ("rms_2", "RMSNorm", WARM, 6), ("layer_2", "LayerNorm", HERE, 10))
     traces = [
         {
@@ -114,9 +129,16 @@ def plane(result: GeometryResult) -> go.Figure:
         }
         for field, name, colour, size in named
     ]
+    ring = {"mode": "markers", "marker": {"symbol": "circle-open", "size": 20, "color": HERE, "line": {"width": 2}}, "name": "LayerNorm, ε = 0"}
+    traces.append({"type": "scatter", "x": result.limit_2[:, 0], "y": result.limit_2[:, 1], **ring})
     x = {"title": "x<sub>1</sub>", "range": list(SPACE), "constrain": "domain"}
     return figure(
-        400, "Two features", x, {"title": "x<sub>2</sub>", "range": list(SPACE), "scaleanchor": "x", "constrain": "domain"}, traces, legend=SAME_SIZE
+        400,
+        f"Two features, epsilon {result.eps:g}",
+        x,
+        {"title": "x<sub>2</sub>", "range": list(SPACE), "scaleanchor": "x", "constrain": "domain"},
+        traces,
+        legend=SAME_SIZE,
     )
 
 
@@ -137,25 +159,30 @@ def angles(result: GeometryResult) -> go.Figure:
 def singular_values(result: JacobiansResult) -> go.Figure:
     """Return both Jacobians' singular values times s, so that 1 is a direction let through; rounding ends at 1e-17."""
     traces = []
-    for name in ("layer", "rms"):
-        found = getattr(result, name)
+    for name, found in result.defined.items():
         values = np.maximum(found.singular_values * found.scale, 1e-18)
         traces.append(line(np.arange(1, found.d + 1), values, COLOUR[name], NORMS[name].label, markers=True))
-    x = {"title": "direction", "range": [0, result.layer.d + 1]}
+    x = {"title": "direction", "range": [0, max(found.d for found in result.defined.values()) + 1]}
     return figure(330, "What gets through, times s", x, {"title": "s × singular value", **_powers(-18.5, 1)}, traces, margin=WIDE)
 
 
 def length_kept(result: JacobiansResult) -> go.Figure:
     """Return what is let through along the input's own length against epsilon, measured, beside eps / s^2."""
-    traces = [line(result.epsilons, getattr(result, n).last, COLOUR[n], NORMS[n].label, markers=True) for n in COLOUR]
-    traces += [line(result.epsilons, result.layer.formula, CHANCE, "ε / s²")]
-    title = "The last direction, as epsilon grows"
-    return figure(330, title, {"title": "epsilon", **_powers(-16.5, 2.5)}, {"title": "share let through", **_powers(-18.5, 1)}, traces, margin=WIDE)
+    traces = [line(result.epsilons, found.last, COLOUR[n], NORMS[n].label, markers=True) for n, found in result.defined.items()]
+    traces += [line(result.epsilons, next(iter(result.defined.values())).formula, CHANCE, "ε / s²")]
+    return figure(
+        330,
+        "The last direction, as epsilon grows",
+        {"title": "epsilon", **_powers(-16.5, 2.5)},
+        {"title": "share let through", **_powers(-18.5, 1)},
+        traces,
+        margin=WIDE,
+    )
 
 
 def linearised(result: JacobiansResult) -> go.Figure:
     """Return the relative error of the linearisation against the size of a step."""
-    traces = [line(result.steps, getattr(result, name).error, COLOUR[name], NORMS[name].label, markers=True) for name in COLOUR]
+    traces = [line(result.steps, found.error, COLOUR[name], NORMS[name].label, markers=True) for name, found in result.defined.items()]
     x, y = {"title": "step over the input's RMS", **_powers(-5.2, 1.7)}, {"title": "error over the change", **_powers(-7, 2.5)}
     return figure(330, "How far the Jacobian is a good guess", x, y, traces, margin=WIDE)
 
@@ -258,6 +285,10 @@ def _along(result: StreamResult, title: str, y: dict, traces: list) -> go.Figure
 
 def _at(result: StreamResult) -> np.ndarray:
     return np.arange(len(result.names))
+
+
+def _level(top: float, levels: tuple[float, ...]) -> float:
+    return next((level for level in levels if level >= top), top)
 
 
 def _point(x: float, y: float) -> dict:

@@ -97,12 +97,18 @@ def controls():
 
 
 @contextmanager
-def mishaps():
-    """Show what cannot be done as a sentence in its place, and go on with the rest of the page."""
+def mishaps(said: set[str] | None = None):
+    """Show what cannot be done as a sentence in its place, and go on with the rest of the page.
+
+    ``said``: the sentences that this run of the page has shown already; none of them is shown again.
+    """
     try:
         yield
     except LabError as error:
-        st.error(escaped(str(error)))
+        if said is None or str(error) not in said:
+            st.error(escaped(str(error)))
+        if said is not None:
+            said.add(str(error))
 
 
 def escaped(text: str) -> str:

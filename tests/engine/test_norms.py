@@ -18,7 +18,7 @@ from engine.norm_batches import batch_noise, company, images
 from engine.norm_geometry import geometry, jacobians
 from engine.norm_stream import fold, stream, swap
 from engine.normalisation import evaluate, jacobian, jacobian_singular_values, normalise, running_statistics, standardise
-from engine.norms import NormsParams, block, block_numbers, report
+from engine.norms import NormsParams, block, block_numbers, report, seen_in_training, torch_module
 
 EPSILONS = (0.0, 1e-12, 1e-5, 1e-2, 1.0)
 FUNCTIONS = {"layer": torch.nn.functional.layer_norm, "rms": torch.nn.functional.rms_norm}
@@ -78,8 +78,31 @@ def test_noise_falls_as_the_square_root_of_the_batch():
     assert noise.train[5:] == pytest.approx(noise.expected[5:], rel=0.15)
     assert (noise.evaluation == 0).all()
     assert (noise.layer == 0).all()
+    noise = batch_noise(NormsParams(values="shifted"))
     assert noise.apart[0] > 1.5 * noise.floor
     assert noise.apart[-10:].mean() == pytest.approx(noise.floor, rel=0.15)
+
+
+def test_noise_follows_the_values():
+    noise = {values: batch_noise(NormsParams(values=values)) for values in ("gaussian", "shifted", "heavy", "real")}
+    assert noise["heavy"].train[-1] > 1.5 * noise["gaussian"].train[-1]
+    assert noise["shifted"].train == pytest.approx(noise["gaussian"].train, rel=1e-3)  # a shift of a feature is taken away
+    assert noise["shifted"].apart[0] > 3 * noise["gaussian"].apart[0]
+    assert noise["real"].apart[0] > 2 * noise["real"].floor
+    loud = batch_noise(NormsParams(outlier=100.0, features=256))
+    assert np.abs(loud.train - noise["gaussian"].train).max() > 0.01
+    assert batch_noise(NormsParams(values="constant", eps=0.0)).layer is None
+
+
+@pytest.mark.parametrize("values", ["gaussian", "shifted", "heavy", "constant", "real"])
+def test_evaluation_is_torchs_and_takes_a_batch_of_one(values):
+    params = NormsParams(norm="batch", values=values, running=True, batch=1, tokens=1)
+    result = block(params)
+    assert result.torch_difference < 1e-12
+    assert result.lost == 0
+    assert np.abs(result.after).max() > 0.01
+    J = torch.autograd.functional.jacobian(lambda v: torch_module("batch", v, 1e-5, seen_in_training(params, 1)), torch.tensor(result.before))
+    assert torch.linalg.matrix_rank(J.reshape(result.before.size, -1)) == result.before.size
 
 
 def test_only_batch_norm_in_training_depends_on_company():
@@ -137,11 +160,38 @@ def test_geometry_circle_sphere_two_points_and_the_angle():
     result = geometry(NormsParams(eps=0.0, features=256))
     assert result.radius == pytest.approx(math.sqrt(3))
     assert result.layer_3.sum(1) == pytest.approx(np.zeros(len(result.layer_3)), abs=1e-9)
-    assert result.two_answers == 2
+    assert result.limit_2.tolist() == [[-1, 1], [1, -1]]
+    blurred = geometry(NormsParams(eps=1.0))
+    assert blurred.limit_2.tolist() == result.limit_2.tolist()
+    assert np.abs(blurred.layer_2).max() < 1
     cosine = lambda m: np.degrees(np.arccos(1 / math.sqrt(1 + m**2)))  # noqa: E731
     assert result.angle[10:] == pytest.approx([cosine(m) for m in result.means[10:]], abs=1)
     with pytest.raises(InputError, match="at least 2 features"):
         geometry(NormsParams(features=1))
+
+
+@pytest.mark.parametrize("features", [1, 2, 16])
+@pytest.mark.parametrize("eps", [1e-5, 1.0])
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_directions_lost_have_one_definition(norm, features, eps):
+    params = NormsParams(norm=norm, features=features, eps=eps)
+    found = getattr(jacobians(params), norm)
+    theirs = torch.autograd.functional.jacobian(lambda v: FUNCTIONS[norm](v, (features,), eps=eps), torch.tensor(block(params).before[0, 2]))
+    assert block(params).lost == found.lost == int((torch.linalg.svdvals(theirs) * found.scale < 0.01).sum())
+
+
+def test_an_undefined_norm_is_named_and_the_other_still_shown():
+    found = jacobians(NormsParams(values="constant", eps=0.0))
+    assert found.layer is None
+    assert found.refused.startswith("LayerNorm")
+    assert found.rms.rank == 15
+    assert found.rms.autograd < 1e-12
+
+
+def test_a_set_of_one_has_no_other_entries():
+    for features, there in ((1, False), (2, True)):
+        params = NormsParams(features=features)
+        assert ("others" in block_numbers(params, block(params))) is there
 
 
 BAD = [

@@ -58,6 +58,42 @@ def test_what_is_undefined_is_one_sentence_and_a_working_page(link, said):
     assert "Batch size" in [s.label for s in app.slider]
 
 
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"norm": "batch", "batch": "1", "tokens": "1"},
+        {"values": "constant", "eps": "0"},
+        {"tab": "A real stream", "prompt": " "},
+    ],
+    ids=range(3),
+)
+def test_a_refusal_is_said_once_and_leaves_no_heading_alone(link):
+    app = open_page("norms", **link)
+    assert len(app.error) == 1
+    headings = [m.value for m in app.markdown if m.value.startswith("####")]
+    assert "#### The gain folded into the next weights" not in headings
+
+
+def test_the_chosen_norm_is_shown_where_the_other_is_undefined():
+    app = open_page("norms", norm="rms", values="constant", eps="0", tab="Jacobian")
+    assert not app.error
+    assert "LayerNorm has no Jacobian" in app.info[0].value
+    assert any(m.label.startswith("RMSNorm: directions lost") for m in app.metric)
+
+
+def test_evaluation_can_be_switched_on_where_training_is_refused():
+    link = {"norm": "batch", "batch": "1", "tokens": "1"}
+    assert open_page("norms", **link).error
+    app = open_page("norms", **link, running="true")
+    assert not app.error
+    assert next(t for t in app.toggle if t.key == "running").value
+
+
+def test_the_average_tab_follows_the_values():
+    seen = [next(m.value for m in open_page("norms", values=values).metric if "batch of 256" in m.label) for values in ("gaussian", "heavy")]
+    assert seen[0] != seen[1]
+
+
 def test_guesses_are_answered_by_a_number_just_computed():
     kinds = {"features": int, "batch": int, "tokens": int, "depth": int, "outlier": float, "residual": lambda v: v == "true"}
     for guess in data.lab("norms").guesses:
