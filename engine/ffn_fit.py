@@ -23,6 +23,7 @@ LEARNING_RATE, BETAS, EPS = 0.03, (0.9, 0.999), 1e-8
 SWEEP_WIDTHS, SWEEP_SEEDS = (5, 10, 20, 40), 8
 FEWEST_POINTS, MOST_POINTS = 4, 33
 DRAWS = 256
+NARROWEST, LEAST_TURN = 0.04, 0.1
 CURVES = {
     "abs": np.abs,
     "sine": lambda x: np.sin(3 * x),
@@ -70,15 +71,9 @@ class Fitted:
         return int(((places > LOW) & (places < HIGH)).sum())
 
     def pieces(self, snapshot: int) -> int:
-        """Return the straight pieces on [-2, 2] of a ReLU network: 1 + the distinct places at which its slope changes.
-
-        At a hinge of unit i the slope changes by c_i |w_i|; hinges at one place add up. Only ReLU has any.
-        """
-        w, c, places = self.weights[snapshot, 0], self.weights[snapshot, 4], self.switches(snapshot)
-        inside = (places > LOW) & (places < HIGH)
-        distinct, which = np.unique(places[inside], return_inverse=True)
-        change = np.bincount(which, (c * np.abs(w))[inside], len(distinct))
-        return 1 + int((change != 0).sum())
+        """Return the straight pieces to be seen on [-2, 2] of a ReLU network, ``visible_pieces``; only ReLU has any."""
+        w, _, _, _, c = self.weights[snapshot]
+        return visible_pieces(self.switches(snapshot), c * np.abs(w))
 
     def contributions(self, snapshot: int) -> np.ndarray:
         """Return c_i f(...) (v_i x + d_i) of every unit on ``grid()``, (units, 129); with the bias they sum to the curve."""
@@ -91,13 +86,15 @@ class FitResult:
     """All activations on one target at equal parameters, through training.
 
     ``target`` (129,) on ``grid()``; ``steps`` (snapshots,); ``constant_error``: root mean square error of the best constant;
-    ``random_pieces``: mean straight pieces of 256 ReLU networks with random weights of this width.
+    ``random_pieces``: mean straight pieces of 256 ReLU networks with random weights of this width; ``random_share``: mean share of
+    units whose switch lies inside (-2, 2), of any activation.
     """
 
     steps: np.ndarray
     target: np.ndarray
     constant_error: float
     random_pieces: float
+    random_share: float
     fits: dict[str, Fitted]
 
 
@@ -158,7 +155,8 @@ def fit(params: FfnParams, on_step: OnStep = silent) -> FitResult:
     (snapshots,) = parallel_map(lambda part: train(part, params, STEPS, on_step), [networks])
     fits = {n.activation: _fitted(n, params.cutoff, i, snapshots, t_fine) for i, n in enumerate(networks)}
     steps = np.arange(0, STEPS + 1, SNAPSHOT_EVERY)
-    return FitResult(frozen(steps), frozen(t), float(t_fine.std()), random_pieces(params.width, params.cutoff), fits)
+    chance = (random_pieces(params.width, params.cutoff), random_switches(params.width, params.cutoff) / params.width)
+    return FitResult(frozen(steps), frozen(t), float(t_fine.std()), *chance, fits)
 
 
 @uses("cutoff", "target", "drawing")
@@ -227,9 +225,32 @@ def train(networks: list[Network], params: FfnParams, steps: int, on_step: OnSte
 
 
 def random_pieces(width: int, cutoff: float) -> float:
-    """Return the mean number of straight pieces on [-2, 2] of ReLU networks with random weights: 1 + hinges inside, 256 draws."""
+    """Return the mean ``visible_pieces`` of 256 ReLU networks with random weights, distributed as those of ``initial``."""
+    w, b, c = np.random.default_rng(0).standard_normal((3, DRAWS, width))
+    return float(np.mean([visible_pieces(*pair) for pair in zip((cutoff - b) / w, c * np.abs(w) / width**0.5, strict=True)]))
+
+
+def visible_pieces(places: np.ndarray, turns: np.ndarray) -> int:
+    """Return the straight pieces to be seen on [-2, 2] of a curve whose slope changes by turns (n,) at places (n,).
+
+    Pieces narrower than 0.04, a hundredth of the picture, are passed over; one whose slope is within 0.1 of the last counted
+    piece's continues it.
+    """
+    order = np.argsort(places)[: int((places < HIGH).sum())]
+    order = order[places[order] > LOW]
+    ends = np.concatenate([[LOW], places[order], [HIGH]])
+    slopes = np.concatenate([[0.0], np.cumsum(turns[order])])[np.diff(ends) >= NARROWEST]
+    count, last = 1, slopes[0] if len(slopes) else 0.0
+    for slope in slopes[1:]:
+        if abs(slope - last) >= LEAST_TURN:
+            count, last = count + 1, slope
+    return count
+
+
+def random_switches(width: int, cutoff: float) -> float:
+    """Return the mean number of switches inside (-2, 2) of 256 networks with random weights."""
     w, b = np.random.default_rng(0).standard_normal((2, DRAWS, width))
-    return 1 + float((np.abs(cutoff - b) < HIGH * np.abs(w)).sum(1).mean())
+    return float((np.abs(cutoff - b) < HIGH * np.abs(w)).sum(1).mean())
 
 
 def _layout(networks: list[Network]):
