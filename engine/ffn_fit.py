@@ -14,16 +14,14 @@ import torch
 from engine.device import CPU_THREADS, parallel_map
 from engine.errors import InputError
 from engine.ffn_params import ACTIVATIONS, SNAPSHOT_EVERY, STEPS, FfnParams
+from engine.ffn_pieces import HIGH, LOW, random_pieces, random_switches, visible_pieces
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
 
-LOW, HIGH = -2.0, 2.0
 TRAINED, POINTS, FINE = 65, 129, 1025
 LEARNING_RATE, BETAS, EPS = 0.03, (0.9, 0.999), 1e-8
 SWEEP_WIDTHS, SWEEP_SEEDS = (5, 10, 20, 40), 8
 FEWEST_POINTS, MOST_POINTS = 4, 33
-DRAWS = 256
-NARROWEST, LEAST_TURN = 0.04, 0.1
 CURVES = {
     "abs": np.abs,
     "sine": lambda x: np.sin(3 * x),
@@ -222,35 +220,6 @@ def train(networks: list[Network], params: FfnParams, steps: int, on_step: OnSte
             if keep_all or step == steps:
                 kept.append((theta.clone(), bias.clone()))
     return Snapshots(torch.stack([k[0] for k in kept]), torch.stack([k[1][:, 0] for k in kept]), slices)
-
-
-def random_pieces(width: int, cutoff: float) -> float:
-    """Return the mean ``visible_pieces`` of 256 ReLU networks with random weights, distributed as those of ``initial``."""
-    w, b, c = np.random.default_rng(0).standard_normal((3, DRAWS, width))
-    return float(np.mean([visible_pieces(*pair) for pair in zip((cutoff - b) / w, c * np.abs(w) / width**0.5, strict=True)]))
-
-
-def visible_pieces(places: np.ndarray, turns: np.ndarray) -> int:
-    """Return the straight pieces to be seen on [-2, 2] of a curve whose slope changes by turns (n,) at places (n,).
-
-    Pieces narrower than 0.04, a hundredth of the picture, are passed over; one whose slope is within 0.1 of the last counted
-    piece's continues it.
-    """
-    order = np.argsort(places)[: int((places < HIGH).sum())]
-    order = order[places[order] > LOW]
-    ends = np.concatenate([[LOW], places[order], [HIGH]])
-    slopes = np.concatenate([[0.0], np.cumsum(turns[order])])[np.diff(ends) >= NARROWEST]
-    count, last = 1, slopes[0] if len(slopes) else 0.0
-    for slope in slopes[1:]:
-        if abs(slope - last) >= LEAST_TURN:
-            count, last = count + 1, slope
-    return count
-
-
-def random_switches(width: int, cutoff: float) -> float:
-    """Return the mean number of switches inside (-2, 2) of 256 networks with random weights."""
-    w, b = np.random.default_rng(0).standard_normal((2, DRAWS, width))
-    return float((np.abs(cutoff - b) < HIGH * np.abs(w)).sum(1).mean())
 
 
 def _layout(networks: list[Network]):

@@ -91,6 +91,7 @@ def explore() -> None:
         with st.popover("More"):
             PANEL.draw("seed", "cutoff")
             st.caption("Random weights: step 0. The cutoff shifts every switch; a bias that is trained can take it back.")
+            st.caption("A new setting trains 2000 steps, some seconds; another setting abandons it. Replay shows the training that was done.")
     with mishaps():
         first_screen(params)
     for name, tab in tabs(PANEL).items():

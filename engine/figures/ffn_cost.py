@@ -64,7 +64,7 @@ def widths(result: CostResult) -> go.Figure:
     high = max(64.0, 1.3 * float(result.per_square.max()))  # only a width of one's own can lie beyond the published ones
     low = min(1.8, 0.8 * float(result.ratios.min()))
     ticks = {"tickvals": [0.5, 1, 8 / 3, 4, 8, 16, 32, 64], "ticktext": ["0.5", "1", "8/3", "4", "8", "16", "32", "64"], "tickangle": 0}
-    x = {"title": "over d or d²; dotted: 4 or 8/3 wide, and their 8 d²", "type": "log", "range": [np.log10(low), np.log10(high)], **ticks}
+    x = {"title": "over d, over d²; dotted: 8/3, 4, 8", "type": "log", "range": [np.log10(low), np.log10(high)], **ticks}
     y = {"title": "", "tickvals": rows, "ticktext": shown, "tickfont": {"size": 13}, "range": [-0.6, len(rows) - 0.4]}
     x["tickfont"] = {"size": 12}
     margin = {**MARGIN, "l": 108, "t": 96}

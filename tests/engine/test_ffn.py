@@ -9,8 +9,9 @@ import torch
 from engine import ffn, ffn_fit
 from engine.cli import main
 from engine.errors import InputError
-from engine.ffn_fit import Network, drawn_points, fit, grid, initial, train, units_of, visible_pieces
+from engine.ffn_fit import Network, drawn_points, fit, grid, initial, train, units_of
 from engine.ffn_params import ACTIVATIONS, FfnParams
+from engine.ffn_pieces import visible_pieces
 from engine.ffn_regions import count_regions, cut, most_regions, recovered_error, regions
 from engine.params import restrict
 
