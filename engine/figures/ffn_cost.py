@@ -97,7 +97,9 @@ def roofline(result: CostResult, machine: Machine | None, batch: int) -> go.Figu
     }
     x = {"title": "operations per byte", "type": "log", "range": [-1, 4], "tickvals": [0.1, 1, 10, 100, 1000], "tickformat": "~g"}
     y = {"title": "TFLOP/s attainable", "type": "log", "range": [-3.2, 3.6], "tickvals": [0.001, 0.01, 0.1, 1, 10, 100, 1000], "tickformat": "~g"}
-    return figure(480, "Is a layer limited by memory or by arithmetic?", x, y, traces, shapes=[mark], annotations=[said], margin={**MARGIN, "t": 110})
+    margin = {**MARGIN, "t": 150 if machine else 110}  # on a phone every entry of the legend has a row
+    height = 370 + margin["t"]
+    return figure(height, "Is a layer limited by memory or by arithmetic?", x, y, traces, shapes=[mark], annotations=[said], margin=margin)
 
 
 _ROOF = "%{x:.3g} operations per byte<br>%{y:.3g} TFLOP/s<extra></extra>"
