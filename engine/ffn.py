@@ -56,16 +56,19 @@ def fit_numbers(params: FfnParams, result: FitResult) -> dict[str, Number]:
 
     Only ReLU makes straight pieces (chance: random weights of the same width); the others are smooth, and their switches are counted.
     """
+    others = len(ACTIVATIONS) - 1
     chosen, snapshot = result.fits[params.activation], params.steps // SNAPSHOT_EVERY
     if params.activation == "relu":
-        shape = Number("Straight pieces", chosen.pieces(snapshot), result.random_pieces, 0)
+        shape = Number(f"Straight pieces at step {params.steps}", chosen.pieces(snapshot), result.random_pieces, 0)
     else:
-        shape = Number("Switches in view (smooth, no pieces)", chosen.in_view(snapshot), result.random_pieces - 1, 0)
+        shape = Number(
+            f"Switches in view at step {params.steps} (smooth, no pieces)", chosen.in_view(snapshot), result.random_share * chosen.units, 0
+        )
     return {
-        "error": Number("Error, root mean square", float(chosen.errors[snapshot]), result.constant_error, 4),
+        "error": Number(f"Error at step {params.steps}, root mean square", float(chosen.errors[snapshot]), result.constant_error, 4),
         "parameters": Number("Parameters", chosen.parameters, None, 0, f", {chosen.units} units"),
         "pieces": shape,
-        "place": Number("Activations with a smaller error", _better(result, chosen, snapshot), None, 0, f" of {len(ACTIVATIONS) - 1} others"),
+        "place": Number("Activations with a smaller error", _better(result, chosen, snapshot), others / 2, 0, f" of {others}"),
     }
 
 

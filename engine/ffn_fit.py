@@ -14,15 +14,14 @@ import torch
 from engine.device import CPU_THREADS, parallel_map
 from engine.errors import InputError
 from engine.ffn_params import ACTIVATIONS, SNAPSHOT_EVERY, STEPS, FfnParams
+from engine.ffn_pieces import HIGH, LOW, random_pieces, random_switches, visible_pieces
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
 
-LOW, HIGH = -2.0, 2.0
 TRAINED, POINTS, FINE = 65, 129, 1025
 LEARNING_RATE, BETAS, EPS = 0.03, (0.9, 0.999), 1e-8
 SWEEP_WIDTHS, SWEEP_SEEDS = (5, 10, 20, 40), 8
 FEWEST_POINTS, MOST_POINTS = 4, 33
-DRAWS = 256
 CURVES = {
     "abs": np.abs,
     "sine": lambda x: np.sin(3 * x),
@@ -70,15 +69,9 @@ class Fitted:
         return int(((places > LOW) & (places < HIGH)).sum())
 
     def pieces(self, snapshot: int) -> int:
-        """Return the straight pieces on [-2, 2] of a ReLU network: 1 + the distinct places at which its slope changes.
-
-        At a hinge of unit i the slope changes by c_i |w_i|; hinges at one place add up. Only ReLU has any.
-        """
-        w, c, places = self.weights[snapshot, 0], self.weights[snapshot, 4], self.switches(snapshot)
-        inside = (places > LOW) & (places < HIGH)
-        distinct, which = np.unique(places[inside], return_inverse=True)
-        change = np.bincount(which, (c * np.abs(w))[inside], len(distinct))
-        return 1 + int((change != 0).sum())
+        """Return the straight pieces to be seen on [-2, 2] of a ReLU network, ``visible_pieces``; only ReLU has any."""
+        w, _, _, _, c = self.weights[snapshot]
+        return visible_pieces(self.switches(snapshot), c * np.abs(w))
 
     def contributions(self, snapshot: int) -> np.ndarray:
         """Return c_i f(...) (v_i x + d_i) of every unit on ``grid()``, (units, 129); with the bias they sum to the curve."""
@@ -91,13 +84,15 @@ class FitResult:
     """All activations on one target at equal parameters, through training.
 
     ``target`` (129,) on ``grid()``; ``steps`` (snapshots,); ``constant_error``: root mean square error of the best constant;
-    ``random_pieces``: mean straight pieces of 256 ReLU networks with random weights of this width.
+    ``random_pieces``: mean straight pieces of 256 ReLU networks with random weights of this width; ``random_share``: mean share of
+    units whose switch lies inside (-2, 2), of any activation.
     """
 
     steps: np.ndarray
     target: np.ndarray
     constant_error: float
     random_pieces: float
+    random_share: float
     fits: dict[str, Fitted]
 
 
@@ -158,7 +153,8 @@ def fit(params: FfnParams, on_step: OnStep = silent) -> FitResult:
     (snapshots,) = parallel_map(lambda part: train(part, params, STEPS, on_step), [networks])
     fits = {n.activation: _fitted(n, params.cutoff, i, snapshots, t_fine) for i, n in enumerate(networks)}
     steps = np.arange(0, STEPS + 1, SNAPSHOT_EVERY)
-    return FitResult(frozen(steps), frozen(t), float(t_fine.std()), random_pieces(params.width, params.cutoff), fits)
+    chance = (random_pieces(params.width, params.cutoff), random_switches(params.width, params.cutoff) / params.width)
+    return FitResult(frozen(steps), frozen(t), float(t_fine.std()), *chance, fits)
 
 
 @uses("cutoff", "target", "drawing")
@@ -224,12 +220,6 @@ def train(networks: list[Network], params: FfnParams, steps: int, on_step: OnSte
             if keep_all or step == steps:
                 kept.append((theta.clone(), bias.clone()))
     return Snapshots(torch.stack([k[0] for k in kept]), torch.stack([k[1][:, 0] for k in kept]), slices)
-
-
-def random_pieces(width: int, cutoff: float) -> float:
-    """Return the mean number of straight pieces on [-2, 2] of ReLU networks with random weights: 1 + hinges inside, 256 draws."""
-    w, b = np.random.default_rng(0).standard_normal((2, DRAWS, width))
-    return 1 + float((np.abs(cutoff - b) < HIGH * np.abs(w)).sum(1).mean())
 
 
 def _layout(networks: list[Network]):

@@ -21,7 +21,7 @@ from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 
 EXCERPTS, SHOWN = 8, 10
-LOSS_WINDOWS, RANDOM_EDITS = 4, 8
+LOSS_WINDOWS, RANDOM_EDITS = 4, 4
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class EditResult:
     """The model with activations of one layer set to 0 at every token: next-token probabilities at the token, and the loss.
 
     ``tokens``: the ten likeliest before or after, with ``before`` and ``after`` (n,). ``divergence``: KL(before || after), nats.
-    Losses are nats per token on 508 tokens of held-out prose; ``random_losses``: as many neurons, chosen at random, eight times.
+    Losses are nats per token on 508 tokens of held-out prose; ``random_losses``: as many neurons, chosen at random, four times.
+    ``uniform_loss``: that of the uniform guess, ln of the vocabulary's size.
     """
 
     what: str
@@ -56,13 +57,14 @@ class EditResult:
     loss: float
     edited_loss: float
     random_losses: np.ndarray
+    uniform_loss: float
 
     def numbers(self) -> dict[str, Number]:
         """Return how far prediction and loss moved, beside an edit of random neurons."""
         moved, by_chance = self.edited_loss - self.loss, float(self.random_losses.mean()) - self.loss
         return {
             "loss_change": Number("Loss on held-out prose, change", moved, by_chance, 4, " nats"),
-            "loss": Number("Loss before", self.loss, None, 3, " nats"),
+            "loss": Number("Loss before", self.loss, self.uniform_loss, 3, " nats", against="uniform guess"),
             "divergence": Number("Next token moved by (KL)", self.divergence, None, 4, " nats"),
         }
 
@@ -97,26 +99,27 @@ def edit(params: FfnParams, on_step: OnStep = silent) -> EditResult:
     text, window = text_ids(params.model), min(WINDOW, model_shape(params.model).context)
     bos = model.config.bos_token_id if isinstance(model.config.bos_token_id, int) else int(text[0])
 
-    def predict(change) -> tuple[torch.Tensor, float]:
+    def predict(change) -> torch.Tensor:
         with watching({} if change is None else {module: change}):
-            logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, params.token]
-            return logits.double().softmax(-1).cpu(), float(token_losses(model, text, window, bos=bos, max_windows=LOSS_WINDOWS).mean())
+            return model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, params.token].double().softmax(-1).cpu()
 
-    found = []
+    losses = []
     for done, change in enumerate([None, *chosen]):
-        on_step(done, 1 + len(chosen), "Running the model with other neurons muted")
-        found.append(predict(change))
-    (before, loss), (after, edited_loss), *random = found
+        on_step(done, 1 + len(chosen), "Loss on held-out prose: the model as it is, edited, and with random neurons instead")
+        with watching({} if change is None else {module: change}):
+            losses.append(float(token_losses(model, text, window, bos=bos, max_windows=LOSS_WINDOWS).mean()))
+    before, after = predict(None), predict(chosen[0])
     top = torch.maximum(before, after).argsort(descending=True)[:SHOWN]
     top = top[before[top].argsort(descending=True)]
     divergence = float((before * (before.clamp_min(1e-300).log() - after.clamp_min(1e-300).log())).sum())
     names = tuple(label_of(tokenizer, int(i)) for i in top)
     what = f"neuron {params.neuron} muted" if params.edit == "mute" else f"{params.keep} largest of every token kept"
-    return EditResult(what, names, frozen(before[top]), frozen(after[top]), divergence, loss, edited_loss, frozen(np.array([r[1] for r in random])))
+    moved = (frozen(before[top]), frozen(after[top]), divergence)
+    return EditResult(what, names, *moved, *losses[:2], frozen(np.array(losses[2:])), float(np.log(len(before))))
 
 
 def edits(params: FfnParams, model) -> list:
-    """Return functions of a layer's activations (batch, tokens, d_ff): the edit asked for, then eight of random neurons."""
+    """Return functions of a layer's activations (batch, tokens, d_ff): the edit asked for, then four of random neurons."""
     W_down = feed_forward(model, params.layer).W_down
     lengths, d_ff = W_down.norm(dim=0), W_down.shape[1]
     if params.edit == "mute":

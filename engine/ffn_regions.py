@@ -44,7 +44,7 @@ class RegionsResult:
     def numbers(self) -> dict[str, Number]:
         """Return the count, the bound and 2^h."""
         return {
-            "regions": Number("Regions of the whole plane", self.regions, None, 0),
+            "regions": Number("Regions of the whole plane", self.regions, self.bound, 0, against="at most"),
             "regions_bound": Number("At most possible", self.bound, None, 0),
             "regions_in_view": Number("Of them in the picture", len(self.cells), None, 0),
             "patterns": Number("Patterns of switches, 2^h", 2**self.lines, None, 0),

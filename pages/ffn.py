@@ -10,8 +10,7 @@ from pages.shared import navigation
 
 navigation.require_frame()
 
-from engine.errors import InputError  # noqa: E402
-from engine.ffn_cost import cost  # noqa: E402
+from engine.ffn_cost import ARCHITECTURES, cost  # noqa: E402
 from engine.ffn_fit import drawn_points, fit  # noqa: E402
 from engine.ffn_ledger import ledger  # noqa: E402
 from engine.ffn_params import MOST_LINES, SNAPSHOT_EVERY, STEPS, FfnParams  # noqa: E402
@@ -26,7 +25,6 @@ from pages.shared.linked import Menu, Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
 
-SHAPES = ("GPT-2", "Llama-2-7B", "Llama-3-8B", "Mistral-7B", "Qwen3-8B", "Gemma-7B", "Mixtral-8x7B", "DeepSeek-V3")
 PANEL = Panel(
     FfnParams,
     tabs=(*parts.TABS, "Guess"),
@@ -37,7 +35,7 @@ PANEL = Panel(
     seed=Integer("Random weights, number", 0, 99),
     cutoff=Number("Cutoff, subtracted from the gate's input", 0.0, 2.0, 0.1),
     target=Choice("Target", {"abs": "", "sine": "", "square": "", "step": "", "drawn": ""}, help="|x|, sin 3x, x²/2 - 1, a step, or yours"),
-    drawing=Numbers("Drawing", -2.0, 2.0, 66),
+    drawing=Numbers("Drawing", -2.0, 2.0, 66, fewest=8, group=2, check=drawn_points),
     layer=Integer("Layer", 0),
     token=Integer("Token", 0),
     neuron=Integer("Neuron", 0),
@@ -46,12 +44,12 @@ PANEL = Panel(
     prompt=Text("Prompt", 400),
     lines=Integer("ReLU units on two inputs", 1, MOST_LINES),
     biases=Switch("With biases"),
-    shape=Menu("Configuration", {**{name.lower(): name for name in SHAPES}, "own": "your own"}),
+    shape=Menu("Configuration", {**{name: of.label for name, of in ARCHITECTURES.items()}, "own": "your own"}),
     d_model=Integer("d_model", 128, 16384, 128),
     ratio=Number("Width / d_model", 0.5, 8.0, 0.01),
     gated=Switch("Gated"),
     experts=Integer("Experts", 1, 256),
-    top_k=Integer("Experts per token", 1, 16),
+    top_k=Integer("Experts per token", 1),
     context=Integer("Tokens in the sequence", 1024, 131072, 1024),
     batch=Integer("Tokens at once", 1, 512),
 )
@@ -71,33 +69,37 @@ def limits_now() -> dict[str, int]:
     return {"layer": shape.n_layers - 1, "neuron": d_ff - 1, "keep": d_ff, "token": 127, "top_k": min(16, now.experts), **known}
 
 
-@st.fragment
-def explore() -> None:
-    """Draw all that a control changes; nothing else of the page runs again while a slider moves."""
-    limits = limits_now()
-    params = PANEL.read(**limits)
-    try:
-        drawn_points(params.drawing)
-    except InputError as error:
-        PANEL.refuse("drawing", str(error))
-    with controls():
-        PANEL.draw("activation", "width", "target")
-        with st.popover("More"):
-            PANEL.draw("seed", "cutoff")
-            st.caption("Random weights: step 0. The cutoff shifts every switch; a bias that is trained can take it back.")
-    result = run(fit, params)
+def first_screen(params: FfnParams) -> None:
+    """Draw sketch, units and numbers; while a new training runs, those of the one before stay, and its progress stands below them."""
     left, right = st.columns([6, 5])
+    with st.container():
+        result = run(fit, params)
     with left:
         parts.sketch(PANEL, params, result)
     with right:
         parts.units(params, result)
     numbers(parts.first_numbers(params, result))
+
+
+@st.fragment
+def explore() -> None:
+    """Draw all that a control changes; nothing else of the page runs again while a slider moves."""
+    limits = limits_now()
+    params = PANEL.read(**limits)
+    with controls():
+        PANEL.draw("activation", "width", "target")
+        with st.popover("More"):
+            PANEL.draw("seed", "cutoff")
+            st.caption("Random weights: step 0. The cutoff shifts every switch; a bias that is trained can take it back.")
+            st.caption("A new setting trains 2000 steps, some seconds; another setting abandons it. Replay shows the training that was done.")
+    with mishaps():
+        first_screen(params)
     for name, tab in tabs(PANEL).items():
         if tab.open:
             with tab, mishaps():
                 parts.guesses(PANEL, params, limits, lab) if name == "Guess" else parts.TABS[name](PANEL, params, limits)
     functions = {"fit": fit, "ledger": ledger, "cost": cost}
-    share(PANEL, params, lambda: take_away("feed-forward", params, functions, lambda: parts.taken(params, result)))
+    share(PANEL, params, lambda: take_away("feed-forward", params, functions, lambda: parts.taken(params, run(fit, params))))
 
 
 explore()

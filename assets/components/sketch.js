@@ -127,7 +127,7 @@ function stop(host, tell) {
   cancelAnimationFrame(host.frame);
   if (host.playing && tell) report(host);
   host.playing = false;
-  host.button.textContent = "Train";
+  host.button.textContent = "Replay";
 }
 
 function layout(host) {

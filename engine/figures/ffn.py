@@ -3,8 +3,9 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from engine.ffn_fit import HIGH, LOW, FitResult, Fitted, SweepResult, grid
+from engine.ffn_fit import FitResult, Fitted, SweepResult, grid
 from engine.ffn_params import ACTIVATIONS
+from engine.ffn_pieces import HIGH, LOW
 from engine.ffn_regions import VIEW, RegionsResult
 from engine.figures.theme import CHANCE, HERE, PALETTE, SEQUENTIAL, WARM, figure, line
 

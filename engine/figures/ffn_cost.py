@@ -5,12 +5,10 @@ import plotly.graph_objects as go
 
 from engine.ffn_cost import CostResult
 from engine.ffn_roofline import PUBLISHED, Machine
-from engine.figures.theme import CHANCE, HERE, MARGIN, PALETTE, WARM, figure, line, safe_label
+from engine.figures.theme import HERE, MARGIN, PALETTE, WARM, figure, line, safe_label
 
 HIGH_LEGEND = {**MARGIN, "t": 120}
 TERA = 1e12
-SIDES = {"GPT-2": "bottom right", "Llama-2-7B": "top left", "Llama-3-8B": "middle right", "Qwen3-8B": "middle right", "Gemma-7B": "middle left"}
-SIDES |= {"Mixtral-8x7B": "bottom left", "DeepSeek-V3": "bottom right"}
 
 
 def arithmetic(result: CostResult, context: int) -> go.Figure:
@@ -39,36 +37,38 @@ def arithmetic(result: CostResult, context: int) -> go.Figure:
 
 
 def widths(result: CostResult) -> go.Figure:
-    """Return where published models lie: width over d_model, and parameters of a layer that one token passes over d_model^2."""
-    places: dict[tuple[float, float], list[str]] = {}
-    for name, *place in zip(result.names, result.ratios, result.per_square, strict=True):
-        places.setdefault(tuple(map(float, place)), []).append(name)
-    chosen = [result.name in names for names in places.values()]
-    points = {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [x for x, _ in places],
-        "y": [y for _, y in places],
-        "text": [safe_label(", ".join(names)) for names in places.values()],
-        "textposition": [SIDES.get(names[0], "top center") for names in places.values()],
-        "textfont": {"size": 12},
-        "marker": {"size": 11, "color": [WARM if here else HERE for here in chosen]},
-        "hovertemplate": "%{text}<br>ratio %{x:.3f}<br>parameters %{y:.2f} d²<extra></extra>",
-        "showlegend": False,
-    }
-    span = np.array([0.4, 40])
-    lines = [
-        line(span, 2 * span, CHANCE, "plain, 2 matrices", hoverinfo="skip"),
-        {**line(span, 3 * span, CHANCE, "gated, 3 matrices", hoverinfo="skip"), "line": {"color": CHANCE, "dash": "dash"}},
+    """Return, a row for each published model, its width over d_model and the parameters of a layer that one token passes over d_model^2."""
+    order = sorted(range(len(result.names)), key=lambda i: (float(result.ratios[i]), result.names[i] == result.name))
+    rows = list(range(len(order)))
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": values[order],
+            "y": rows,
+            "name": name,
+            "marker": {"size": 12, "symbol": symbol, "color": colour},
+            "hovertemplate": "%{x:.3f}<extra></extra>",
+        }
+        for values, name, symbol, colour in (
+            (result.ratios, "units that a token passes / d", "circle", HERE),
+            (result.per_square, "parameters of a layer / d²", "diamond", WARM),
+        )
     ]
-    level = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 8, "y1": 8, "line": {"color": WARM, "width": 1}}
-    said = {"text": "8: plain 4, gated 8/3", "xref": "paper", "x": 1, "y": np.log10(8), "xanchor": "right", "yanchor": "bottom", "showarrow": False}
-    high = max(10.0, 1.3 * float(result.ratios.max()))  # only a width of one's own can lie beyond the published ones
-    low = min(1.5, 0.8 * float(result.ratios.min()))
-    ticks = {"tickvals": [0.5, 1, 8 / 3, 4, 8, 16, 32], "ticktext": ["0.5", "1", "8/3", "4", "8", "16", "32"]}
-    x = {"title": "units that a token passes / d", "type": "log", "range": [np.log10(low), np.log10(high)], **ticks}
-    y = {"title": "parameters / d²", "type": "log", "range": [np.log10(2.4 * low), np.log10(3.6 * high)], "tickvals": [1, 2, 4, 8, 16, 32, 64]}
-    return figure(420, "Four times, eight thirds, and what models chose", x, y, [*lines, points], shapes=[level], annotations=[said])
+    marks = [
+        {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": colour, "width": 1.5, "dash": "dot"}}
+        for at, colour in ((8 / 3, HERE), (4, HERE), (8, WARM))
+    ]
+    names = [safe_label(result.names[i]) for i in order]
+    shown = [f"<b>{name}</b>" if result.names[i] == result.name else name for i, name in zip(order, names, strict=True)]
+    high = max(64.0, 1.3 * float(result.per_square.max()))  # only a width of one's own can lie beyond the published ones
+    low = min(1.8, 0.8 * float(result.ratios.min()))
+    ticks = {"tickvals": [0.5, 1, 8 / 3, 4, 8, 16, 32, 64], "ticktext": ["0.5", "1", "8/3", "4", "8", "16", "32", "64"], "tickangle": 0}
+    x = {"title": "over d, over d²; dotted: 8/3, 4, 8", "type": "log", "range": [np.log10(low), np.log10(high)], **ticks}
+    y = {"title": "", "tickvals": rows, "ticktext": shown, "tickfont": {"size": 13}, "range": [-0.6, len(rows) - 0.4]}
+    x["tickfont"] = {"size": 12}
+    margin = {**MARGIN, "l": 108, "t": 96}
+    return figure(420, "4, 8/3, and what models chose", x, y, traces, shapes=marks, margin=margin)
 
 
 def roofline(result: CostResult, machine: Machine | None, batch: int) -> go.Figure:
@@ -91,13 +91,15 @@ def roofline(result: CostResult, machine: Machine | None, batch: int) -> go.Figu
         "x": np.log10(at),
         "yref": "paper",
         "y": 0.02,
-        "xanchor": "left",
-        "xshift": 5,
+        "xanchor": "left" if at < 30 else "right",
+        "xshift": 5 if at < 30 else -5,
         "showarrow": False,
     }
     x = {"title": "operations per byte", "type": "log", "range": [-1, 4], "tickvals": [0.1, 1, 10, 100, 1000], "tickformat": "~g"}
     y = {"title": "TFLOP/s attainable", "type": "log", "range": [-3.2, 3.6], "tickvals": [0.001, 0.01, 0.1, 1, 10, 100, 1000], "tickformat": "~g"}
-    return figure(480, "Is a layer limited by memory or by arithmetic?", x, y, traces, shapes=[mark], annotations=[said], margin={**MARGIN, "t": 110})
+    margin = {**MARGIN, "t": 150 if machine else 110}  # on a phone every entry of the legend has a row
+    height = 370 + margin["t"]
+    return figure(height, "Is a layer limited by memory or by arithmetic?", x, y, traces, shapes=[mark], annotations=[said], margin=margin)
 
 
 _ROOF = "%{x:.3g} operations per byte<br>%{y:.3g} TFLOP/s<extra></extra>"

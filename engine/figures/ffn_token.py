@@ -21,7 +21,7 @@ def reconstruction(result: LedgerResult) -> go.Figure:
         line(k, result.remaining, HERE, "largest |a<sub>i</sub>| |c<sub>i</sub>| first", hovertemplate=hover),
     ]
     level = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": LEVEL, "y1": LEVEL, "line": {"color": WARM, "width": 1}}
-    said = {"text": f"10 % left: {result.neurons_90} neurons", "xref": "paper", "x": 1, "xanchor": "right", "y": LEVEL, "yanchor": "bottom"}
+    said = {"text": f"10 % left: {result.neurons_90} neurons", "xref": "paper", "x": 0, "xanchor": "left", "xshift": 6, "y": LEVEL, "yanchor": "top"}
     y = {"title": "left of the output", "range": [0, 1.25], "tickformat": ".0%"}
     title, x = f"The output of layer {result.layer}, neuron by neuron", {"title": "neurons added, k", "range": [0, result.d_ff]}
     return figure(400, title, x, y, traces, shapes=[level], annotations=[{**said, "showarrow": False}])

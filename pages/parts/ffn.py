@@ -71,7 +71,7 @@ def fitting(panel: Panel, params: FfnParams, limits: dict) -> None:
     )
     result = run(fit, params)
     numbers(_final(name, result) for name in result.fits)
-    sizes = st.toggle("Train four sizes of each, eight seeds (some seconds)", key="sizes", value=False)
+    sizes = st.toggle("Train four sizes of each, eight seeds (up to half a minute on two busy cores)", key="sizes", value=False)
     left, right = st.columns(2) if sizes else (st.container(), None)
     with left:
         show(figures.training(result, params.steps), key="training", label="Error of every activation through training")
@@ -95,6 +95,7 @@ def token(panel: Panel, params: FfnParams, limits: dict) -> None:
         show(tokens.gates(found, params.neuron), key="gates", label="Every neuron's gate against its up-projection", on_pick=panel.pick)
     numbers([*found.numbers().values(), Number("Sum against the module, digits", -float(np.log10(max(found.mismatch, 1e-17))))])
     st.markdown("#### One neuron: what it writes, what excites it, what is lost without it")
+    st.caption("Each change runs the model six times over 508 tokens: seconds, up to half a minute on two busy cores.")
     largest = int(found.order[0])
     with st.container(horizontal=True, vertical_alignment="bottom"):
         panel.draw("neuron", "edit", **limits)
@@ -169,8 +170,14 @@ def price(panel: Panel, params: FfnParams, limits: dict) -> None:
         show(costs.arithmetic(found, params.context), key="arithmetic", label="Share of the arithmetic by part as the sequence grows")
     with right:
         show(costs.widths(found), key="widths", label="Width over d_model of published models")
-    measured = run(machine, params) if st.toggle("Measure this machine now", key="measure", value=False) else None
+    asked = st.toggle("Measure this machine now (some seconds, up to half a minute if it is busy)", key="measure", value=False)
+    measured = run(machine, params) if asked else None
     show(costs.roofline(found, measured, params.batch), key="roofline", label="Roofline of accelerators and of this machine")
+    if measured:
+        st.caption(
+            "This machine in float32: a SwiGLU layer whose weights come from memory, 16 copies in turn, under the best speed of a square product "
+            "and of matrix times vector, or of the layer itself where that was faster. The accelerators: makers' figures in bfloat16."
+        )
 
 
 def guesses(panel: Panel, params: FfnParams, limits: dict, lab) -> None:

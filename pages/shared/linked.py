@@ -1,6 +1,7 @@
 """Controls whose value lives in the link alone: a component of the page draws them, or they draw themselves (``by_hand``)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import streamlit as st
@@ -12,7 +13,10 @@ from pages.shared.link import OneOf, Pick, Unreadable
 
 @dataclass(frozen=True)
 class Numbers:
-    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas, a multiple of ``group``."""
+    """A few numbers set by hand in a browser component; the link alone holds them, separated by commas, a multiple of ``group``.
+
+    ``check`` raises InputError for numbers that the engine cannot use.
+    """
 
     label: str
     low: float
@@ -21,6 +25,7 @@ class Numbers:
     fewest: int = 1
     digits: int = 3
     group: int = 1
+    check: Callable[[tuple[float, ...]], object] | None = None
 
     by_hand = True
 
@@ -33,7 +38,12 @@ class Numbers:
             values = ()
         counted = self.fewest <= len(values) <= self.most and len(values) % self.group == 0 and len(values) == len(words)
         if not counted or not all(map(math.isfinite, values)):
-            raise Unreadable("is not a list of numbers")
+            raise Unreadable("is not a list of numbers of the right length")
+        try:
+            if self.check:
+                self.check(tuple(round(value, self.digits) for value in values))
+        except InputError as error:
+            raise Unreadable(f"cannot be used. {error}") from error
         return values
 
     def clamp(self, value: tuple[float, ...]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from dataclasses import fields
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from engine.errors import LabError
 from pages.shared.controls import Choice, Control, settle, within
 from pages.shared.link import quoted
 
@@ -76,7 +77,19 @@ class Panel:
             _say_and_rerun(notes)
         if _going_back():
             self._follow(good)
-        return self.params(good, **limits)
+        try:
+            return self.params(good, **limits)
+        except LabError as error:
+            self.refuse(self._culprit(good), str(error))
+
+    def _culprit(self, good: Mapping[str, str]) -> str:
+        """Return the setting that the engine refuses on its own; of a combination, one that can be put back."""
+        for name in good:
+            try:
+                self.params({name: good[name]})
+            except LabError:
+                return name
+        return next(name for name in good if name in self.defaults and good[name] != self.controls[name].write(self.defaults[name]))
 
     def refuse(self, name: str, reason: str) -> None:
         """Put one control back to its default, say why, and run the page again: for a value that only the engine can judge."""

@@ -116,4 +116,5 @@ def test_this_machine_is_measured():
     assert found.bandwidth > 1e8
     assert 0 < found.reached.min() <= found.reached.max() <= found.peak
     assert (np.diff(found.intensity) > 0).all()
+    assert (found.reached <= np.minimum(found.peak, found.intensity * found.bandwidth) * (1 + 1e-9)).all()  # no point above the roof
     assert all(peak / bandwidth > 100 for peak, bandwidth in PUBLISHED.values())  # operations per byte at the ridge

@@ -2,10 +2,11 @@
 
 import pytest
 
+from engine.errors import InputError
 from engine.ffn import sweep_numbers
 from engine.ffn_fit import sweep
 from engine.ffn_ledger import ledger
-from engine.ffn_params import ACTIVATIONS, FfnParams
+from engine.ffn_params import ACTIVATIONS, SHAPES, FfnParams
 from engine.ffn_regions import regions
 from pages.shared import data
 from tests.pages.test_pages import open_page
@@ -18,11 +19,18 @@ def said(app) -> str:
 
 @pytest.mark.parametrize(
     ("drawing", "why"),
-    [("-2,0,0,1,2,0", "has 3 points; 4 to 33 are needed"), ("-2,0,0,1,0,2,2,0", "two values at x = 0"), ("-2,0,1,1,0,2,2,0", "goes back")],
+    [
+        ("1,2,3", "accepted: in groups of 2, 8 to 66 numbers"),
+        ("-2,0,0,1,2,0", "accepted: in groups of 2, 8 to 66 numbers"),
+        ("-3,0,-2,1,0,2,2,0", "outside -2 to 2"),
+        ("-2,0,0,1,0,2,2,0", "two values at x = 0"),
+        ("-2,0,1,1,0,2,2,0", "goes back"),
+    ],
 )
 def test_a_drawing_that_is_no_function_is_said_and_replaced(drawing, why):
     app = open_page("ffn", target="drawn", drawing=drawing)
     assert why in said(app)
+    assert said(app).count("using") == 1
     assert len(app.metric) >= 4
 
 
@@ -31,6 +39,48 @@ def test_limits_follow_the_prompt_the_model_and_the_experts():
     assert "Neuron: '704' is outside 0 to 703" in said(open_page("ffn", tab="One token", neuron="704"))
     assert "Width (gated: three fifths): '7'" in said(open_page("ffn", width="7"))
     assert "Experts per token: '3' is outside 1 to 2" in said(open_page("ffn", tab="Cost", shape="own", experts="2", top_k="3"))
+
+
+@pytest.mark.parametrize(("name", "value"), [("top_k", "99"), ("token", "999"), ("layer", "99"), ("keep", "999")])
+def test_a_value_beyond_the_limits_is_said_once(name, value):
+    for tab in ("One token", "Cost"):
+        app = open_page("ffn", tab=tab, **{name: value})
+        assert said(app).count("using") == 1
+        if name == "token":
+            assert "is outside 0 to 16" in said(app)
+
+
+@pytest.mark.parametrize("name", ["token", "neuron", "keep", "top_k"])
+def test_what_the_engine_refuses_leaves_a_working_page(name):
+    app = open_page("ffn", tab="Cost", **{name: "9999999999"})
+    assert "accepted are" in said(app)
+    assert len(app.metric) >= 8
+    assert any(b.label == "Reset" for b in app.button)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_configuration_opens_from_the_menu_and_from_the_link(shape):
+    app = open_page("ffn", tab="Cost", shape=shape)
+    assert not app.exception
+    assert not app.warning
+    menu = next(box for box in app.selectbox if box.key == "shape_menu")
+    assert menu.value == shape
+    menu.select("gpt2").run()
+    assert not app.exception
+    assert len(app.metric) >= 8
+
+
+def test_an_error_while_training_leaves_the_rest_of_the_page(monkeypatch):
+    def refused(params, on_step=None):
+        raise InputError("No training today.")
+
+    refused.uses, refused.__module__ = (), "tests"
+    monkeypatch.setattr("engine.ffn_fit.fit", refused)
+    app = open_page("ffn", tab="Cost")
+    assert not app.exception
+    assert "No training today" in app.error[0].value
+    assert any(b.label == "Reset" for b in app.button)
+    assert len(app.metric) >= 4
 
 
 @pytest.mark.parametrize("tab", ["Fit", "One token", "Regions", "Jacobian", "Cost", "Guess"])
