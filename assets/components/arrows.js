@@ -4,6 +4,7 @@ const hosts = new WeakMap();
 const SVG = "http://www.w3.org/2000/svg";
 const LIMIT = 3; // a tip's largest coordinate
 const HEIGHT = 350;
+const TINY = 1e-9; // no hand reaches it: tips are rounded to 0.001
 const FINE = 0.01, STEP = 0.1;
 
 // ---- vectors -------------------------------------------------------------------------------------------------------
@@ -11,10 +12,11 @@ const dot = (p, q) => p.reduce((sum, x, i) => sum + x * q[i], 0);
 const add = (p, q, t = 1) => p.map((x, i) => x + t * q[i]);
 const times = (p, t) => p.map((x) => x * t);
 const length = (p) => Math.hypot(...p);
-const unit = (p) => { const size = length(p); return size ? times(p, 1 / size) : p.map(() => 0); };
+const unit = (p) => { const size = length(p); return p.map((x) => (size ? x / size : 0)); };
 const cross = ([a, b, c], [d, e, f]) => [b * f - c * e, c * d - a * f, a * e - b * d];
 const rounded = (p) => p.map((x) => Math.round(x * 1000) / 1000 + 0);
 const within = (p) => p.map((x) => Math.min(LIMIT, Math.max(-LIMIT, x)));
+const sized = (x) => (x === 0 || (Math.abs(x) >= 0.01 && Math.abs(x) < 1e4) ? x.toFixed(2) : x.toPrecision(2));
 const text = (p, digits = 2) => `(${p.map((x) => (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits)).join(", ")})`;
 
 // Orthonormal directions of the span of the columns: none for zero columns, one where they are parallel.
@@ -23,7 +25,7 @@ function span(columns) {
   for (const column of columns) {
     let left = unit(column);
     for (let pass = 0; pass < 2; pass++) for (const q of found) left = add(left, q, -dot(q, left));
-    if (length(left) > 1e-9) found.push(unit(left));
+    if (length(left) > 1e-15) found.push(unit(left));
   }
   return found;
 }
@@ -46,6 +48,12 @@ function project(state) {
   const slanted = normal && basis.length ? add(foot, basis[0], Math.tan((state.slant * Math.PI) / 180) * dot(normal, v)) : foot;
   return { v, columns, basis, foot, residual, slanted, kept: length(v) ? (length(foot) / length(v)) ** 2 : 0 };
 }
+
+// A typed column that reaches beyond the picture is drawn shorter, one too short to be seen longer: its direction is what matters.
+const most = (column) => Math.max(...column.map(Math.abs));
+const tiny = (column) => most(column) > 0 && most(column) < TINY;
+const shown = (column) => (most(column) > LIMIT ? column.map((x) => (LIMIT * x) / most(column)) : tiny(column) ? column.map((x) => x / most(column)) : [...column]);
+const scaled = (column) => (most(column) > LIMIT ? ", drawn shorter" : tiny(column) ? ", drawn longer" : "");
 
 // ---- drawing -------------------------------------------------------------------------------------------------------
 function node(name, attributes = {}, content) {
@@ -120,7 +128,8 @@ function drawScene(host) {
   svg.replaceChildren();
   const draw = painter(svg, view);
   grid(draw, state.n);
-  const { v, columns, basis, foot, slanted } = found, far = state.n === 2 ? 12 : 1.35 * LIMIT;
+  const columns = host.state.columns.map((column) => shown(column).slice(0, state.n));
+  const { v, basis, foot, slanted } = found, far = state.n === 2 ? 12 : 1.35 * LIMIT;
   if (basis.length === 2 && state.n === 3) {
     draw.shape([[1, 1], [1, -1], [-1, -1], [-1, 1]].map(([s, t]) => add(times(basis[0], s * LIMIT), basis[1], t * LIMIT)), "plane");
   } else if (basis.length) draw.line(times(basis[0], -far), times(basis[0], far), "span");
@@ -136,11 +145,11 @@ function drawScene(host) {
   }
   draw.arrow(zero, v, "v");
   if (length(foot) > 0.3 && length(found.residual) > 0.25) draw.word(foot, "projection", "p", v);
-  handles(host, draw, found, focused);
+  handles(host, draw, { v, columns }, focused);
   readOut(host, found);
 }
 
-function handles(host, draw, { v, columns, foot }, focused) {
+function handles(host, draw, { v, columns }, focused) {
   const tips = [["v", v], ...columns.map((column, i) => [columns.length > 1 ? `a${i + 1}` : "a", column])];
   for (const [name, tip] of tips) {
     const [x, y] = host.view.at(tip);
@@ -161,7 +170,7 @@ function readOut(host, found) {
   const off = Math.max(...foot.map((x, i) => Math.abs(x - engine.foot[i])));
   const rows = [
     ["v", "v", text(v)],
-    ...columns.map((column, i) => ["a", columns.length > 1 ? `a${i + 1}` : "a", text(column)]),
+    ...columns.map((column, i) => ["a", columns.length > 1 ? `a${i + 1}` : "a", `(${column.map(sized).join(", ")})${scaled(column)}`]),
     ["p", "projection", text(foot)],
     ["r", "residual, length", length(residual).toFixed(3)],
   ];
@@ -177,8 +186,9 @@ function readOut(host, found) {
   host.tick.style.left = `${(100 * host.data.chance).toFixed(2)}%`;
   host.sum.textContent = `|p|² ${squares[0].toFixed(3)}  +  |r|² ${squares[1].toFixed(3)}  =  |v|² ${squares[2].toFixed(3)}`;
   host.share.textContent = `kept ${(100 * kept).toFixed(1)} %, chance ${(100 * host.data.chance).toFixed(1)} %`;
-  host.engine.textContent = host.grip || off > 1e-6 ? "Let go, and the engine computes it as well."
-    : `The engine's foot is ${text(engine.foot, 4)}; ${engine.error.toExponential(0)} from exact fractions.`;
+  const confirmed = `The engine's foot is ${text(engine.foot, 4)}; ${engine.error.toExponential(0)} from exact fractions.`;
+  host.engine.textContent = host.grip || host.moved.size || !same(host, host.data) ? "Let go, and the engine computes it as well."
+    : confirmed + (off > 1e-6 ? ` The browser's is ${off.toExponential(0)} away: its columns are close to parallel.` : "");
   if (host.curve) distanceCurve(host, length(v), basis.length ? dot(basis[0], v) : 0, length(residual));
 }
 
@@ -204,14 +214,23 @@ function distanceCurve(host, size, bottom, depth) {
 // ---- the hand ------------------------------------------------------------------------------------------------------
 const tipOf = (state, name) => (name === "v" ? state.v : state.columns[name === "a2" ? 1 : 0]);
 
+// The tip that the hand has taken: from here on it is where it is drawn, and it alone is written when the hand lets go.
+function taken(host, name) {
+  const tip = tipOf(host.state, name);
+  if (name !== "v") shown(tip).forEach((x, i) => { tip[i] = x; });
+  host.moved.add(name);
+  return tip;
+}
+
 function moveTip(host, name, byRight, byUp, byZ = 0) {
-  const { state, view } = host, tip = tipOf(state, name);
+  const { view } = host, tip = taken(host, name);
   const moved = view.right.map((_, i) => tip[i] + byRight * view.right[i] + byUp * view.up[i] + (i === 2 ? byZ : 0));
   within(moved).forEach((x, i) => { tip[i] = x; });
 }
 
 function turn(host, byAzimuth, byElevation) {
   const [az, el] = host.state.view;
+  host.moved.add("angles");
   host.state.view = [((az + byAzimuth + 540) % 360) - 180, Math.min(85, Math.max(-85, el + byElevation))];
 }
 
@@ -223,11 +242,16 @@ function redraw(host) {
 function release(host) {
   clearTimeout(host.resting);
   const { state } = host;
-  for (const tip of [state.v, ...state.columns]) rounded(tip).forEach((x, i) => { tip[i] = x; });
+  const { moved } = host, values = {};
+  for (const name of ["v", "a", "a1", "a2"]) if (moved.has(name)) { const tip = tipOf(state, name); rounded(tip).forEach((x, i) => { tip[i] = x; }); }
   state.view = state.view.map((angle) => Math.round(angle * 10) / 10);
-  const values = { v: state.v.join(","), angles: state.view.join(",") };
-  if (host.data.mode === "line") values.a = state.columns[0].join(",");
-  else values.matrix = [0, 1, 2].map((row) => state.columns.map((column) => column[row]).join(",")).join(";");
+  if (moved.has("v")) values.v = state.v.join(",");
+  if (moved.has("angles")) values.angles = state.view.join(",");
+  if (["a", "a1", "a2"].some((name) => moved.has(name))) {
+    if (host.data.mode === "line") values.a = state.columns[0].join(",");
+    else values.matrix = [0, 1, 2].map((row) => state.columns.map((column) => column[row]).join(",")).join(";");
+  }
+  moved.clear();
   const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== host.known[name]));
   redraw(host);
   if (!Object.keys(changed).length) return;
@@ -274,7 +298,7 @@ function keyed(host, event) {
   if (depth) moveTip(host, name, 0, 0, depth * step);
   else if (!name) turn(host, 5 * way[0], 5 * way[1]);
   else if (host.state.n === 2) moveTip(host, name, way[0] * step, way[1] * step);
-  else { const tip = tipOf(host.state, name); tip[0] = within([tip[0] + way[0] * step])[0]; tip[1] = within([tip[1] + way[1] * step])[0]; }
+  else { const tip = taken(host, name); tip[0] = within([tip[0] + way[0] * step])[0]; tip[1] = within([tip[1] + way[1] * step])[0]; }
   redraw(host);
   clearTimeout(host.resting);
   host.resting = setTimeout(() => release(host), 250); // keys held down are one move of the hand
@@ -292,13 +316,10 @@ function build(root, data) {
   return { ...parts, sum: find(".sum"), share: find(".share"), engine: find(".engine") };
 }
 
-// A typed column that reaches beyond the picture is drawn shorter: its direction is what matters.
-const shown = (column) => { const most = Math.max(...column.map(Math.abs)); return most > LIMIT ? times(column, LIMIT / most) : [...column]; };
-
 function adopt(host, data) {
   const key = JSON.stringify([data.n, data.v, data.columns, data.view, data.slant]);
   host.data = data;
-  if (key === host.key || host.grip) return;
+  if (key === host.key || host.grip || host.moved?.size) return;
   const wait = host.sent ? host.sent + 1500 - performance.now() : 0;
   if (wait > 0 && !same(host, data)) { // what the server said before it heard of the last move
     clearTimeout(host.later);
@@ -307,7 +328,8 @@ function adopt(host, data) {
   }
   host.key = key;
   host.known = { ...data.known };
-  host.state = { n: data.n, v: [...data.v], columns: data.columns.map(shown), view: [...data.view], slant: data.slant };
+  host.moved = new Set();
+  host.state = { n: data.n, v: [...data.v], columns: data.columns.map((column) => [...column]), view: [...data.view], slant: data.slant };
 }
 
 const same = (host, data) => Object.entries(data.known).every(([name, value]) => host.known[name] === value);

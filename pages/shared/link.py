@@ -11,8 +11,8 @@ class Unreadable(ValueError):
 
 
 def quoted(raw: str) -> str:
-    """Return a visitor's text for a message: shortened, on one line, in quotes."""
-    line = "".join(c if c.isprintable() else "?" for c in raw[: SHOWN + 1])
+    """Return a visitor's text for a message: shortened, on one line with ``;`` for a line break, in quotes."""
+    line = "".join(c if c.isprintable() else "?" for c in ";".join(raw[: 2 * SHOWN].splitlines())[: SHOWN + 1])
     return f"'{line[:SHOWN]}{'…' if len(line) > SHOWN else ''}'"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.subspaces.drag import drag
 from engine.subspaces.fitting import fit
-from engine.subspaces.params import ProjectionsParams
+from engine.subspaces.params import ProjectionsParams, columns_of
 from engine.subspaces.projectors import subspace
 
 LINE = ".arrows >> nth=0"
@@ -180,3 +180,23 @@ def test_the_first_screen_needs_no_scrolling(visitor):
     v = visitor().open("/projections", see=SEEN)
     box = v.page.locator("[data-testid=stMetric]").nth(2).bounding_box()
     assert box["y"] + box["height"] <= 720
+
+
+def test_only_the_column_that_is_dragged_changes(visitor):
+    v = visitor().open("/projections?tab=Subspace&matrix=1000000,1;1,1.00012345;1,1", see=".arrows >> nth=1 >> text=The engine's foot")
+    place = v.page.locator(".arrows").nth(1)
+    read = place.locator("tr").filter(has=v.page.locator("th", has_text="a1")).inner_text()
+    assert "1.0e+6, 1.00, 1.00), drawn shorter" in read
+    assert place.locator("tr").filter(has=v.page.locator("th", has_text="a2")).inner_text().count("drawn") == 0
+    place.scroll_into_view_if_needed()
+    hold(v, place.locator("[data-tip=v]"), 12, -20)
+    v.page.mouse.up()
+    v.settle()
+    assert "matrix=1000000,1;1,1.00012345;1,1" in v.query()
+    hold(v, place.locator("[data-tip=a2]"), 15, -30)
+    v.page.mouse.up()
+    v.settle()
+    A = columns_of(v.page.get_by_role("textbox", name="Columns of A").input_value())
+    assert A[:, 0].tolist() == [1e6, 1, 1]
+    assert A[:, 1].tolist() != [1, 1.00012345, 1]
+    assert np.abs(A[:, 1]).max() <= 3
