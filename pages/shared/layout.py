@@ -1,6 +1,5 @@
 """How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
 
-import string
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlencode
@@ -9,6 +8,7 @@ import streamlit as st
 
 from engine.errors import LabError
 from pages.shared import data
+from pages.shared.link import escaped
 from pages.shared.panel import TAB, Panel, fresh_notes
 
 _CHIP = "_chip"
@@ -99,11 +99,6 @@ def mishaps():
         yield
     except LabError as error:
         st.error(escaped(str(error)))
-
-
-def escaped(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return "".join("\\" + c if c in string.punctuation else c for c in text)
 
 
 def matrix(name: str, M) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from engine.errors import InputError
-from pages.shared.link import Pick, Unreadable, quoted
+from pages.shared.link import Pick, Unreadable, escaped, quoted
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Typed:
         try:
             self.parse(st.session_state[field])
         except Unreadable as error:
-            st.warning(plain(f"{quoted(st.session_state[field])} {error} (accepted: {self.accepted}); still using {quoted(value)}."))
+            st.warning(escaped(f"{quoted(st.session_state[field])} {error} (accepted: {self.accepted}); still using {quoted(value)}."))
 
     def _typed(self, key: str, pick: Pick) -> None:
         try:
