@@ -1,5 +1,6 @@
 """How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlencode
@@ -70,11 +71,11 @@ def prose(text: str) -> None:
 
 
 def numbers(shown: Iterable) -> None:
-    """Draw numbers in a row, each with what chance would give beneath it, and what it was before a change."""
+    """Draw numbers in a row, each a dash for one that is undefined, with what chance would give beneath it, and what it was before a change."""
     shown = list(shown)
     with st.container(key=f"numbers_{shown[0].label}" if shown else None, horizontal=True):
         for number in shown:
-            st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", number.beside, delta_color="off", delta_arrow="off")
+            st.metric(number.label, _read(number), number.beside, delta_color="off", delta_arrow="off")
 
 
 def tabs(panel: Panel) -> Mapping:
@@ -112,6 +113,11 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     lines = [[escaped(str(cell)) for cell in row] for row in (header, *rows)]
     ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     st.markdown("\n".join("| " + " | ".join(line) + " |" for line in ruled))
+
+
+def _read(number) -> str:
+    """Return a number in words; a dash if there is no such number."""
+    return "—" if math.isnan(number.value) else f"{number.value:.{number.digits}f}{number.unit}"
 
 
 def _tex(x: float) -> str:
