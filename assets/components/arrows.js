@@ -224,13 +224,13 @@ function distanceCurve(host, bottom, depth) {
   const svg = host.curve, width = Math.max(240, svg.clientWidth || 300), height = 150, ends = 5.5, top = 11;
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   if (bottom === null) {
-    svg.replaceChildren(node("text", { x: 4, y: 12, class: "caption" }, "Distance from v, along the line: — (a = 0, no line)"));
+    svg.replaceChildren(node("text", { x: 4, y: 17, class: "caption" }, "Distance from v, along the line: — (a = 0, no line)"));
     return;
   }
   const x = (t) => 34 + ((t + ends) / (2 * ends)) * (width - 44), y = (d) => height - 22 - (d / top) * (height - 42);
   const valley = Array.from({ length: 89 }, (_, i) => -ends + i / 8).map((t) => `${x(t).toFixed(1)},${y(Math.hypot(depth, t - bottom)).toFixed(1)}`);
   svg.replaceChildren(
-    node("text", { x: 4, y: 12, class: "caption" }, "Distance from v, along the line"),
+    node("text", { x: 4, y: 17, class: "caption" }, "Distance from v, along the line"),
     node("line", { x1: x(-ends), x2: x(ends), y1: y(0), y2: y(0), class: "axis" }),
     node("line", { x1: x(0), x2: x(0), y1: y(0), y2: y(top), class: "grid" }),
     ...[-4, -2, 0, 2, 4].map((t) => node("text", { x: x(t), y: height - 6, class: "quiet", "text-anchor": "middle" }, t)),

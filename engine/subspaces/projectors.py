@@ -208,7 +208,11 @@ def parallel_numbers(result: ParallelResult, kappa: int) -> dict[str, Number]:
     """Return the correct digits that each formula keeps at a condition number of 10^kappa, beside what its law leaves of 16."""
     at = int(np.argmin(np.abs(result.exponent - kappa)))
     named = {"normal": ("Normal equations", 2), "qr": ("QR", 1), "svd": ("SVD", 1)}
-    return {name: Number(f"{label}: correct digits", digits(getattr(result, name)[at]), None, 1, " of 16") for name, (label, _) in named.items()}
+    law = lambda power: digits(result.eps * 10.0 ** (power * kappa))  # noqa: E731
+    return {
+        name: Number(f"{label}: correct digits", digits(getattr(result, name)[at]), law(power), 1, " of 16", against="law")
+        for name, (label, power) in named.items()
+    }
 
 
 def digits(error: float) -> float:

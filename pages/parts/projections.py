@@ -20,7 +20,9 @@ def line_by_hand(panel: Panel, params, result) -> None:
     """Draw v and the line along a, both moved by hand."""
     n = SPACES[params.space]
     hand = {"n": n, "v": _three(params.v), "columns": [_three(params.a)], "slant": None}
-    _arrows(panel, params, "line", "a", {**hand, "engine": {"foot": result.projection.tolist(), "error": 0.0 if isnan(result.error) else result.error}})
+    _arrows(
+        panel, params, "line", "a", {**hand, "engine": {"foot": result.projection.tolist(), "error": 0.0 if isnan(result.error) else result.error}}
+    )
 
 
 def drag(panel: Panel, params, limits: dict) -> None:

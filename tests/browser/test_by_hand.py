@@ -227,7 +227,9 @@ def test_names_of_a_plane_keep_clear_of_each_other(visitor, query, width):
     v = visitor(viewport={"width": width, "height": 844}).open(f"/projections?tab=Subspace{query}", see=".arrows >> nth=1 >> text=The engine's foot")
     scene = v.page.locator(".arrows").nth(1).locator(".scene")
     assert outside(scene, "text, circle.handle, .head") == []
-    boxes = scene.locator("text").evaluate_all("all => all.map(e => { const b = e.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3]; })")
+    boxes = scene.locator("text").evaluate_all(
+        "all => all.map(e => { const b = e.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3]; })"
+    )
     hits = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
     assert hits == []
 

@@ -105,7 +105,7 @@ def test_no_inverse_and_none_in_float64_are_told_apart(matrix, rank, said):
         A = mpmath.matrix([[mpmath.mpf(x) for x in row.split(",")] for row in matrix.split(";")])
         assert (abs(mpmath.det(A.T * A)) > mpmath.mpf("1e-1250")) == ("exactly singular" not in said)
     if rank == 2:
-        assert result.of("QR").P == pytest.approx(np.diag([1.0, 1.0, 0.0]), abs=1e-15)
+        assert pytest.approx(np.diag([1.0, 1.0, 0.0]), abs=1e-15) == result.of("QR").P
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +148,9 @@ def test_what_a_link_holds_is_read_back(A):
 
 def test_a_typeset_minus_is_a_minus():
     assert read_matrix("\N{MINUS SIGN}1;2;\N{MINUS SIGN}3e\N{MINUS SIGN}2", 3, (1, 1)).tolist() == [[-1], [2], [-0.03]]
+
+
+def test_correct_digits_stand_beside_their_law(sweep):
+    found = parallel_numbers(sweep, 6)
+    assert (found["normal"].chance, found["qr"].chance) == pytest.approx((15.65 - 12, 15.65 - 6), abs=0.01)
+    assert all(abs(n.value - n.chance) < 1.6 for n in found.values())
