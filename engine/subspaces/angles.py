@@ -119,7 +119,7 @@ def _of_head(heads: LayerHeads, head: int) -> tuple[float, tuple[float, float]]:
 
 
 def _chance(d: int, r: int, size: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Return the band of principal angles of random r-dimensional subspaces of R^d, and distances of Gaussian factors: at best scale, at |W| = size."""
+    """Return the band of principal angles of random r-dimensional subspaces, and distances of Gaussian factors: at best scale, at |W| = size."""
     generator = torch.Generator().manual_seed(0)
     draw = lambda _: (torch.randn(d, r, generator=generator, dtype=torch.float64), torch.randn(r, d, generator=generator, dtype=torch.float64))  # noqa: E731
     pairs = [draw(i) for i in range(DRAWS)]
