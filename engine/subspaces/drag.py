@@ -21,7 +21,8 @@ class DragResult:
     """v and a (n,), the foot ``projection`` = t a and the ``residual`` (n,), their lengths, and the share of energy kept.
 
     ``coefficient`` t; nan if a = 0, when the line is a point. ``kept`` = |projection|^2 / |v|^2; it and what follows are nan
-    where they would be 0 / 0. Measured, not assumed: ``right_angle`` = |a.residual| / (|a| |v|), ``pythagoras`` = | |v|^2 - |p|^2 - |r|^2 | / |v|^2, ``error`` = the
+    where they would be 0 / 0. Measured, not assumed: ``right_angle`` = |a.residual| / (|a| |v|),
+    ``pythagoras`` = | |v|^2 - |p|^2 - |r|^2 | / |v|^2, ``error`` = the
     largest entry of projection - exact / |v|, exact in fractions. ``chance_*``: means over all directions of a, 0 dimensions for a = 0. ``said``:
     sentences on what is special. ``along`` (k,): places t on the line in units of a's length, ``distance`` (k,): |v - t a/|a| |; empty if a = 0.
     """
