@@ -27,7 +27,8 @@ class AnglesResult:
     ``angles`` (3, d_head) of the chosen head, degrees, ascending; ``chance_low``, ``chance_median``, ``chance_high`` (d_head,):
     random subspaces. ``overlap`` (n_layers, n_heads): mean cos^2 between W_V's and W_O's, chance d_head / d_model.
     ``not_projection`` (n_layers, n_heads): |W^2 - W|_F / |W|_F for W = W_OV, 0 for a projection; ``at_best_scale``: the same of
-    c W with the c that makes it least, so that no scale is to blame; ``chance_at_best_scale``: Gaussian factors, mean.
+    c W with the c that makes it least, so that no scale is to blame; ``chance_at_best_scale``: Gaussian factors, mean; ``chance_not_projection``:
+    the same, of the chosen head's size |W|_F.
     """
 
     layer: int
@@ -41,6 +42,7 @@ class AnglesResult:
     not_projection: np.ndarray
     at_best_scale: np.ndarray
     chance_at_best_scale: float
+    chance_not_projection: float
 
 
 @uses("model", "layer", "head")
@@ -55,9 +57,10 @@ def angles(params: ProjectionsParams, on_step: OnStep = silent) -> AnglesResult:
         overlaps.append([one[0] for one in found])
         distances.append([one[1] for one in found])
         if layer == params.layer:
+            size = product_norm(head_weight(heads, "O", params.head), head_weight(heads, "V", params.head))
             written = orthonormal(head_weight(heads, "O", params.head))
             chosen = [principal_angles(orthonormal(head_weight(heads, name, params.head).T), written) for name in READS]
-    low, median, high, scaled = _chance(shape.d_model, shape.d_head)
+    low, median, high, scaled, sized = _chance(shape.d_model, shape.d_head, size)
     r, distances = min(len(a) for a in chosen), np.array(distances)
     return AnglesResult(
         params.layer,
@@ -69,6 +72,7 @@ def angles(params: ProjectionsParams, on_step: OnStep = silent) -> AnglesResult:
         not_projection=frozen(distances[..., 0]),
         at_best_scale=frozen(distances[..., 1]),
         chance_at_best_scale=scaled,
+        chance_not_projection=sized,
     )
 
 
@@ -77,7 +81,7 @@ def angle_numbers(result: AnglesResult) -> tuple[Number, ...]:
     at = (result.layer, result.head)
     return (
         Number("Overlap of read and written", 100 * float(result.overlap[at]), 100 * result.chance_overlap, 1, " %"),
-        Number("|W² − W| / |W|, a projection has 0", float(result.not_projection[at]), None, 2),
+        Number("|W² − W| / |W|, a projection has 0", float(result.not_projection[at]), result.chance_not_projection, 2),
         Number("The same at its best scale", float(result.at_best_scale[at]), result.chance_at_best_scale, 2),
         Number("The least of all heads", float(result.at_best_scale.min()), result.chance_at_best_scale, 2),
     )
@@ -103,17 +107,23 @@ def distance_from_projection(A: torch.Tensor, B: torch.Tensor) -> tuple[float, f
     return float((twice - once).norm() / size), max(1 - cosine**2, 0.0) ** 0.5
 
 
+def product_norm(A: torch.Tensor, B: torch.Tensor) -> float:
+    """Return |A B|_F, A (d, r), B (r, d), from the r x r Gram matrices: |A B|^2 = tr(A^T A B B^T)."""
+    return float(((A.T @ A) * (B @ B.T)).sum()) ** 0.5
+
+
 def _of_head(heads: LayerHeads, head: int) -> tuple[float, tuple[float, float]]:
     W_O, W_V = (head_weight(heads, name, head) for name in "OV")
     cosines = torch.linalg.svdvals(orthonormal(W_V.T).T @ orthonormal(W_O))
     return float(cosines.square().mean()), distance_from_projection(W_O, W_V)
 
 
-def _chance(d: int, r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Return the band of principal angles of random r-dimensional subspaces of R^d, and the best-scale distance of Gaussian factors."""
+def _chance(d: int, r: int, size: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
+    """Return the band of principal angles of random r-dimensional subspaces, and distances of Gaussian factors: at best scale, at |W| = size."""
     generator = torch.Generator().manual_seed(0)
     draw = lambda _: (torch.randn(d, r, generator=generator, dtype=torch.float64), torch.randn(r, d, generator=generator, dtype=torch.float64))  # noqa: E731
     pairs = [draw(i) for i in range(DRAWS)]
     found = parallel_map(lambda pair: principal_angles(torch.linalg.qr(pair[0])[0], torch.linalg.qr(pair[1].T)[0]), pairs)
     scaled = np.mean([distance_from_projection(*pair)[1] for pair in pairs])
-    return (*np.percentile(np.array(found), BAND, axis=0), float(scaled))
+    sized = np.mean([distance_from_projection(A * (size / product_norm(A, B)), B)[0] for A, B in pairs])
+    return (*np.percentile(np.array(found), BAND, axis=0), float(scaled), float(sized))

@@ -25,6 +25,7 @@ ASPECTS = (1.0, 1.0625, 1.125, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 DRAWS = 100
 SHAPE_DRAWS = 24
 BAND = (10, 50, 90)
+SQUARE_MEDIAN = float((1 + (1 + 2 * np.log(2)) ** 0.5) / np.log(2))
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,14 @@ def whole_weights(heads: LayerHeads) -> list[np.ndarray]:
 
 
 def condition_numbers(aspects: AspectResult) -> tuple[Number, ...]:
-    """Return the median condition of square, 2 : 1 and 16 : 1 Gaussian matrices, and of orthonormal ones."""
+    """Return the median condition of square, 2 : 1 and 16 : 1 Gaussian matrices beside that of large ones, and of orthonormal ones.
+
+    Square: P(kappa / n < x) goes to exp(-2/x - 2/x^2), whose median is 3.67 (Edelman 1988).
+    """
     at = lambda aspect: float(aspects.median[list(aspects.aspect).index(aspect)])  # noqa: E731
-    square = Number(f"Square, {aspects.narrow} x {aspects.narrow}: condition", at(1.0), None, 0)
-    named = [Number(f"{aspect:.0f} : 1", at(aspect), None, 2) for aspect in (2.0, 16.0)]
-    return (square, *named, Number("Orthonormal columns", aspects.orthogonal, None, 2))
+    square = Number(f"Square, {aspects.narrow} x {aspects.narrow}: condition", at(1.0), SQUARE_MEDIAN * aspects.narrow, 0, against="large n")
+    named = [Number(f"{aspect:.0f} : 1", at(aspect), limiting_condition(aspect), 2, against="large n") for aspect in (2.0, 16.0)]
+    return (square, *named, Number("Orthonormal columns", aspects.orthogonal, 1.0, 2, against="exact"))
 
 
 def training_sentence(result: TrainingResult) -> str:

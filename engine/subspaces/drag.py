@@ -5,7 +5,7 @@ proj_a(v) = a (a.v) / (a.a); the residual v - proj_a(v) is perpendicular to a. S
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import gamma, hypot
+from math import gamma, hypot, nan
 
 import numpy as np
 
@@ -20,10 +20,11 @@ ON_THE_LINE = 1e-12
 class DragResult:
     """v and a (n,), the foot ``projection`` = t a and the ``residual`` (n,), their lengths, and the share of energy kept.
 
-    ``coefficient`` t; 0 if a = 0, when the line is a point. ``kept`` = |projection|^2 / |v|^2, 0 if v = 0. Measured, not
-    assumed: ``right_angle`` = |a.residual| / (|a| |v|), ``pythagoras`` = | |v|^2 - |p|^2 - |r|^2 | / |v|^2, ``error`` = the
-    largest entry of projection - exact / |v|, exact in fractions. ``chance_*``: means over all directions of a. ``said``:
-    sentences on what is special. ``along`` (k,): places t on the line in units of a's length, ``distance`` (k,): |v - t a/|a| |.
+    ``coefficient`` t; nan if a = 0, when the line is a point. ``kept`` = |projection|^2 / |v|^2; it and what follows are nan
+    where they would be 0 / 0. Measured, not assumed: ``right_angle`` = |a.residual| / (|a| |v|),
+    ``pythagoras`` = | |v|^2 - |p|^2 - |r|^2 | / |v|^2, ``error`` = the
+    largest entry of projection - exact / |v|, exact in fractions. ``chance_*``: means over all directions of a, 0 dimensions for a = 0. ``said``:
+    sentences on what is special. ``along`` (k,): places t on the line in units of a's length, ``distance`` (k,): |v - t a/|a| |; empty if a = 0.
     """
 
     v: np.ndarray
@@ -55,22 +56,23 @@ def drag(params: ProjectionsParams, on_step: OnStep = silent) -> DragResult:
     size = hypot(*v)
     p = unit * (unit @ v)
     r = v - p
-    along = np.linspace(-1.5, 1.5, 61) * (size or 1.0)
+    along = np.linspace(-1.5, 1.5, 61 if a.any() else 0) * (size or 1.0)
+    k = int(a.any())
     return DragResult(
         *(frozen(x) for x in (v, a)),
-        coefficient=float(unit @ v) / hypot(*a) if a.any() else 0.0,
+        coefficient=float(unit @ v) / hypot(*a) if a.any() else nan,
         projection=frozen(p),
         residual=frozen(r),
         projection_length=hypot(*p),
         residual_length=hypot(*r),
         length=size,
-        kept=(hypot(*p) / size) ** 2 if size else 0.0,
-        right_angle=abs(float(unit @ r)) / size if size else 0.0,
-        pythagoras=abs(1 - (hypot(*p) / size) ** 2 - (hypot(*r) / size) ** 2) if size else 0.0,
-        error=_error(p, v, a) / size if size else 0.0,
-        chance_projection=size * mean_length(1, n),
-        chance_residual=size * mean_length(n - 1, n),
-        chance_kept=1 / n,
+        kept=(hypot(*p) / size) ** 2 if size else nan,
+        right_angle=abs(float(unit @ r)) / size if size and k else nan,
+        pythagoras=abs(1 - (hypot(*p) / size) ** 2 - (hypot(*r) / size) ** 2) if size else nan,
+        error=_error(p, v, a) / size if size else nan,
+        chance_projection=size * mean_length(k, n),
+        chance_residual=size * mean_length(n - k, n),
+        chance_kept=k / n,
         said=_said(v, a, r),
         along=frozen(along),
         distance=frozen(np.array([hypot(*(v - t * unit)) for t in along])),
@@ -85,9 +87,9 @@ def mean_length(k: int, n: int) -> float:
 
 
 def drag_numbers(result: DragResult) -> dict[str, Number]:
-    """Return what is read off: length of the projection and of the residual, share of energy kept, and what doubling a does."""
+    """Return what is read off: length of the projection and of the residual, share of energy kept, and what doubling a does; nan for 0 / 0."""
     doubled = _unit(2 * result.a)
-    ratio = hypot(*(doubled * (doubled @ result.v))) / result.projection_length if result.projection_length else 1.0
+    ratio = hypot(*(doubled * (doubled @ result.v))) / result.projection_length if result.projection_length else nan
     return {
         "projection": Number("Projection, its length", result.projection_length, result.chance_projection, 2),
         "residual": Number("Residual, its length", result.residual_length, result.chance_residual, 2),

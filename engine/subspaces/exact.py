@@ -35,6 +35,15 @@ def exact_condition(A: np.ndarray) -> float:
     return largest / float(det) ** 0.5
 
 
+def gram_determinant(A: np.ndarray) -> Fraction:
+    """Return det A^T A of the columns of A (n, 1 or 2) as they were typed: 0.1 is a tenth; 0 if and only if they are dependent."""
+    columns = [[Fraction(repr(float(x))) for x in column] for column in A.T]
+    if len(columns) == 1:
+        return _dot(columns[0], columns[0])
+    a, b = columns
+    return _dot(a, a) * _dot(b, b) - _dot(a, b) ** 2
+
+
 def off(P: np.ndarray, exact: Rows) -> float:
     """Return |P - exact|_2, the difference taken before anything is rounded; nan if P is not finite."""
     if not np.isfinite(P).all():

@@ -4,12 +4,14 @@ Orthogonal: P = A (A^T A)^-1 A^T = Q Q^T for any orthonormal basis Q of the colu
 """
 
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
-from engine.subspaces.exact import Rows, exact_condition, exact_projector, off
+from engine.subspaces.exact import Rows, exact_condition, exact_projector, gram_determinant, off
 from engine.subspaces.params import ProjectionsParams, columns_of
 
 EPS = float(np.finfo(np.float64).eps)
@@ -109,19 +111,20 @@ def subspace(params: ProjectionsParams, on_step: OnStep = silent) -> SubspaceRes
     A = columns_of(params.matrix)
     v = np.array([*params.v, 0.0][:3])
     U, sigma, _ = np.linalg.svd(A)
-    rank = int((sigma > 3 * EPS * sigma[0]).sum())
+    det, k = gram_determinant(A), A.shape[1]
+    rank = min(int((sigma > 3 * EPS * sigma[0]).sum()), k if det else k - 1)
     basis, normals = U[:, :rank], U[:, rank:]
-    independent = A if rank == A.shape[1] else A[:, [int(np.argmax(np.abs(A).max(0)))]][:, :rank]
+    independent = A if rank == k else A[:, [int(np.argmax(np.abs(A).max(0)))]][:, :rank]
     exact = exact_projector(independent) if rank else [[0] * 3 for _ in range(3)]
     found = {"QR": _orthonormal(independent), "SVD": basis @ basis.T, "oblique": oblique(*frame(A, rank), params.slant)}
-    said = [] if rank == A.shape[1] else [_deficient(rank)]
+    said = () if rank == k else (_deficient(rank, det),)
     try:
-        found = {"normal equations": by_normal_equations(A if rank == A.shape[1] else np.zeros_like(A)), **found}
+        found = {"normal equations": by_normal_equations(A if rank == k else np.zeros_like(A)), **found}
     except np.linalg.LinAlgError:
-        said.append("A^T A is singular, so the formula with its inverse does not exist here; Q Q^T does.")
+        said += (_singular(A, det),)
     checks = tuple(check(name, P, rank, exact, v) for name, P in found.items())
     condition = float(sigma[0] / sigma[rank - 1]) if rank else 0.0
-    return SubspaceResult(frozen(A), frozen(v), rank, condition, *(frozen(x) for x in (basis, normals)), params.slant, checks, tuple(said))
+    return SubspaceResult(frozen(A), frozen(v), rank, condition, *(frozen(x) for x in (basis, normals)), params.slant, checks, said)
 
 
 def frame(A: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +208,11 @@ def parallel_numbers(result: ParallelResult, kappa: int) -> dict[str, Number]:
     """Return the correct digits that each formula keeps at a condition number of 10^kappa, beside what its law leaves of 16."""
     at = int(np.argmin(np.abs(result.exponent - kappa)))
     named = {"normal": ("Normal equations", 2), "qr": ("QR", 1), "svd": ("SVD", 1)}
-    return {name: Number(f"{label}: correct digits", digits(getattr(result, name)[at]), None, 1, " of 16") for name, (label, _) in named.items()}
+    law = lambda power: digits(result.eps * 10.0 ** (power * kappa))  # noqa: E731
+    return {
+        name: Number(f"{label}: correct digits", digits(getattr(result, name)[at]), law(power), 1, " of 16", against="law")
+        for name, (label, power) in named.items()
+    }
 
 
 def digits(error: float) -> float:
@@ -258,7 +265,18 @@ def _orthonormal(independent: np.ndarray) -> np.ndarray:
     return by_qr(independent) if independent.shape[1] else np.zeros((3, 3))
 
 
-def _deficient(rank: int) -> str:
+def _deficient(rank: int, det: Fraction) -> str:
     if rank == 0:
         return "All columns are zero: they span the origin alone, and the projector onto it is the zero matrix."
+    if det:
+        return "The columns span a plane, but one less than 7e-16 of the longer out of line: float64 holds 16 digits and takes them for a line."
     return "The columns are parallel: they span a line, not a plane."
+
+
+def _singular(A: np.ndarray, det: Fraction) -> str:
+    """Return why the normal equations fail: there is no inverse, or float64 cannot form it."""
+    if not det:
+        return "AᵀA is exactly singular, so the formula with its inverse does not exist here; Q Qᵀ does."
+    size = f"{Decimal(det.numerator) / Decimal(det.denominator):.1e}"
+    why = "its entries are smaller than the smallest number" if not (A.T @ A).any() else "forming it squares the condition number"
+    return f"AᵀA has an inverse, its determinant in fractions is {size}, but float64 cannot form it: {why}. Q Qᵀ never forms AᵀA."

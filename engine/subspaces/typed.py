@@ -14,12 +14,14 @@ LARGEST = 1e6
 def read_matrix(text: str, rows: int, columns: tuple[int, int]) -> np.ndarray:
     """Return the matrix (rows, k), columns[0] <= k <= columns[1], that a text holds.
 
-    Rows end at a line break, a semicolon or a bracket; numbers are separated by commas, blanks or tabs. Raises InputError,
+    Rows end at a line break, a semicolon or a bracket; numbers are separated by commas, blanks or tabs; a typeset minus is a
+    minus. Raises InputError,
     one clause that follows "The matrix", for a text that is empty, too long, ragged, of another size, or holds what is no
     finite number of at most 10^6 in size.
     """
     if len(text) > LONGEST:
         raise InputError(f"is a text of {len(text)} characters")
+    text = text.replace("\N{MINUS SIGN}", "-")
     lines = [line.replace(",", " ").split() for line in re.split(r"[\n;\]]", text.replace("[", " "))]
     words = [line for line in lines if line]
     if not words:

@@ -1,5 +1,7 @@
 """The tabs of the projections page: each draws its controls, its pictures and its numbers."""
 
+from math import isnan
+
 import streamlit as st
 
 import engine.projections as engine
@@ -17,20 +19,25 @@ SPACES = {"2-D": 2, "3-D": 3}
 def line_by_hand(panel: Panel, params, result) -> None:
     """Draw v and the line along a, both moved by hand."""
     n = SPACES[params.space]
-    hand = {"n": n, "v": _three(params.v), "columns": [_three(params.a)], "slant": None, "chance": 1 / n}
-    _arrows(panel, params, "line", "a", {**hand, "engine": {"foot": result.projection.tolist(), "error": result.error}})
+    hand = {"n": n, "v": _three(params.v), "columns": [_three(params.a)], "slant": None}
+    _arrows(
+        panel, params, "line", "a", {**hand, "engine": {"foot": result.projection.tolist(), "error": 0.0 if isnan(result.error) else result.error}}
+    )
 
 
 def drag(panel: Panel, params, limits: dict) -> None:
     """Show the projector of the line, and what the engine measured."""
     result = run(engine.drag, params)
+    if not result.a.any():
+        st.markdown("P = aaᵀ / aᵀa: — . It would be 0 / 0: there is no line, and no distance along it.")
+        return
     prose("The distance along the line is a valley. Its bottom is the foot: the residual is shortest exactly where it is perpendicular to the line.")
     left, right = st.columns(2)
     with left:
         matrix(r"P = \frac{a\,a^\top}{a^\top a}", engine.line_projector(result))
     with right:
         matrix(r"P\,v", result.projection[:, None])
-    table(("measured by the engine, in float64", ""), [[name, f"{value:.1e}"] for name, value in engine.drag_checks(result)])
+    table(("measured by the engine, in float64", ""), [[name, "—" if isnan(value) else f"{value:.1e}"] for name, value in engine.drag_checks(result)])
 
 
 def subspace(panel: Panel, params, limits: dict) -> None:
@@ -42,7 +49,7 @@ def subspace(panel: Panel, params, limits: dict) -> None:
         panel.draw("slant")
     result = run(engine.subspace, params)
     best = result.of("QR")
-    hand = {"n": 3, "v": _three(params.v), "columns": result.A.T.tolist(), "slant": params.slant, "chance": result.rank / 3}
+    hand = {"n": 3, "v": _three(params.v), "columns": result.A.T.tolist(), "slant": params.slant}
     _arrows(panel, params, "plane", "matrix", {**hand, "engine": {"foot": best.foot.tolist(), "error": best.error}})
     for sentence in result.said:
         st.info(escaped(sentence))

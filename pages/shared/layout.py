@@ -1,6 +1,6 @@
 """How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
 
-import string
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlencode
@@ -9,6 +9,7 @@ import streamlit as st
 
 from engine.errors import LabError
 from pages.shared import data
+from pages.shared.link import escaped
 from pages.shared.panel import TAB, Panel, fresh_notes
 
 _CHIP = "_chip"
@@ -71,11 +72,11 @@ def prose(text: str) -> None:
 
 
 def numbers(shown: Iterable) -> None:
-    """Draw numbers in a row, each with what chance would give beneath it, and what it was before a change."""
+    """Draw numbers in a row, each a dash for one that is undefined, with what chance would give beneath it, and what it was before a change."""
     shown = list(shown)
     with st.container(key=f"numbers_{shown[0].label}" if shown else None, horizontal=True):
         for number in shown:
-            st.metric(number.label, f"{number.value:.{number.digits}f}{number.unit}", number.beside, delta_color="off", delta_arrow="off")
+            st.metric(number.label, _read(number), number.beside, delta_color="off", delta_arrow="off")
 
 
 def tabs(panel: Panel) -> Mapping:
@@ -111,11 +112,6 @@ def mishaps(said: set[str] | None = None):
             said.add(str(error))
 
 
-def escaped(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return "".join("\\" + c if c in string.punctuation else c for c in text)
-
-
 def matrix(name: str, M) -> None:
     """Write a small matrix with its name, three decimals an entry, or two digits of a tiny one."""
     rows = r" \\ ".join(" & ".join(_tex(float(entry)) for entry in row) for row in M)
@@ -127,6 +123,11 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     lines = [[escaped(str(cell)) for cell in row] for row in (header, *rows)]
     ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     st.markdown("\n".join("| " + " | ".join(line) + " |" for line in ruled))
+
+
+def _read(number) -> str:
+    """Return a number in words; a dash if there is no such number."""
+    return "—" if math.isnan(number.value) else f"{number.value:.{number.digits}f}{number.unit}"
 
 
 def _tex(x: float) -> str:

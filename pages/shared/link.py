@@ -1,5 +1,6 @@
 """What a link may hold: how a value that cannot be read is refused, and how a visitor's text is quoted."""
 
+import string
 from collections.abc import Callable
 
 SHOWN = 40
@@ -11,9 +12,14 @@ class Unreadable(ValueError):
 
 
 def quoted(raw: str) -> str:
-    """Return a visitor's text for a message: shortened, on one line, in quotes."""
-    line = "".join(c if c.isprintable() else "?" for c in raw[: SHOWN + 1])
+    """Return a visitor's text for a message: shortened, on one line with ``;`` for a line break, in quotes."""
+    line = "".join(c if c.isprintable() else "?" for c in ";".join(raw[: 2 * SHOWN].splitlines())[: SHOWN + 1])
     return f"'{line[:SHOWN]}{'…' if len(line) > SHOWN else ''}'"
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return "".join("\\" + c if c in string.punctuation else c for c in text)
 
 
 class OneOf:

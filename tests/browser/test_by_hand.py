@@ -8,7 +8,7 @@ import pytest
 
 from engine.subspaces.drag import drag
 from engine.subspaces.fitting import fit
-from engine.subspaces.params import ProjectionsParams
+from engine.subspaces.params import ProjectionsParams, columns_of
 from engine.subspaces.projectors import subspace
 
 LINE = ".arrows >> nth=0"
@@ -180,3 +180,65 @@ def test_the_first_screen_needs_no_scrolling(visitor):
     v = visitor().open("/projections", see=SEEN)
     box = v.page.locator("[data-testid=stMetric]").nth(2).bounding_box()
     assert box["y"] + box["height"] <= 720
+
+
+def test_only_the_column_that_is_dragged_changes(visitor):
+    v = visitor().open("/projections?tab=Subspace&matrix=1000000,1;1,1.00012345;1,1", see=".arrows >> nth=1 >> text=The engine's foot")
+    place = v.page.locator(".arrows").nth(1)
+    read = place.locator("tr").filter(has=v.page.locator("th", has_text="a1")).inner_text()
+    assert "1.0e+6, 1.00, 1.00), drawn shorter" in read
+    assert place.locator("tr").filter(has=v.page.locator("th", has_text="a2")).inner_text().count("drawn") == 0
+    place.scroll_into_view_if_needed()
+    hold(v, place.locator("[data-tip=v]"), 12, -20)
+    v.page.mouse.up()
+    v.settle()
+    assert "matrix=1000000,1;1,1.00012345;1,1" in v.query()
+    hold(v, place.locator("[data-tip=a2]"), 15, -30)
+    v.page.mouse.up()
+    v.settle()
+    A = columns_of(v.page.get_by_role("textbox", name="Columns of A").input_value())
+    assert A[:, 0].tolist() == [1e6, 1, 1]
+    assert A[:, 1].tolist() != [1, 1.00012345, 1]
+    assert np.abs(A[:, 1]).max() <= 3
+
+
+def test_what_is_undefined_is_a_dash_and_no_curve(visitor):
+    v = visitor().open("/projections?a=0,0&v=0,0", see=SEEN)
+    place = v.page.locator(LINE)
+    assert place.locator(".valley").count() == 0
+    assert "kept —, v has no energy, chance 0.0 %" in place.locator(".share").inner_text()
+    assert v.page.locator("[data-testid=stMetricValue]").all_inner_texts()[2] == "—"
+    assert "0 / 0: there is no line" in v.page.get_by_test_id("stMain").inner_text()
+
+
+@pytest.mark.parametrize("query", ["space=3-D&v=2.37,3,2.18", "space=3-D&v=3,3,3&a=-3,3,3&angles=45,-80", "v=0,3&a=3,3", "v=-3,-3&a=3,-3"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tips_names_and_the_valley_stay_in_the_picture(visitor, query, width):
+    v = visitor(viewport={"width": width, "height": 844}).open(f"/projections?{query}", see=SEEN)
+    assert outside(v.page.locator(f"{LINE} >> .scene"), "text, circle.handle") == []
+    assert outside(v.page.locator(f"{LINE} >> .curve"), "text, circle, .valley") == []
+    heights = v.page.locator(f"{LINE} >> .valley").evaluate("line => line.getAttribute('points').split(' ').map(p => +p.split(',')[1])")
+    assert len(set(heights[:3])) == len(set(heights[-3:])) == 3  # no plateau
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("query", ["", "&slant=80", "&v=2,1,2&matrix=2,1.9;0.4,0.5;0.3,0.3"])
+def test_names_of_a_plane_keep_clear_of_each_other(visitor, query, width):
+    v = visitor(viewport={"width": width, "height": 844}).open(f"/projections?tab=Subspace{query}", see=".arrows >> nth=1 >> text=The engine's foot")
+    scene = v.page.locator(".arrows").nth(1).locator(".scene")
+    assert outside(scene, "text, circle.handle, .head") == []
+    boxes = scene.locator("text").evaluate_all(
+        "all => all.map(e => { const b = e.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3]; })"
+    )
+    hits = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
+    assert hits == []
+
+
+def outside(svg, kinds: str) -> list:
+    """Return what of a picture is not wholly inside it."""
+    return svg.evaluate(
+        """(svg, kinds) => { const { width, height } = svg.viewBox.baseVal; return [...svg.querySelectorAll(kinds)]
+            .map(e => [e.textContent || e.getAttribute("class"), e.getBBox()])
+            .filter(([, b]) => b.x < 0 || b.y < 0 || b.x + b.width > width || b.y + b.height > height).map(([name]) => name); }""",
+        kinds,
+    )

@@ -37,8 +37,12 @@ def test_the_foot_is_that_of_mpmath_for_vectors_of_any_size(v, a):
     size = math.hypot(*v)
     expected = foot(v, a) if any(a) else [0.0, 0.0, 0.0]
     assert result.projection == pytest.approx(expected, abs=1e-15 * size, rel=0)
-    assert result.error <= 1e-15
-    assert 0 <= result.kept <= 1 + 1e-15
+    if size:
+        assert result.error <= 1e-15
+        assert 0 <= result.kept <= 1 + 1e-15
+    else:
+        assert math.isnan(result.error)
+        assert math.isnan(result.kept)
 
 
 def test_the_source_widgets_numbers():
@@ -80,7 +84,18 @@ def test_the_bottom_of_the_distance_is_at_the_foot():
 def test_special_cases_are_said(change, said):
     result = drag(ProjectionsParams(**change))
     assert (said is None and result.said == ()) or said in result.said[0]
-    assert all(np.isfinite(n.value) for n in drag_numbers(result).values())
+    undefined = {name for name, n in drag_numbers(result).items() if not np.isfinite(n.value)}
+    assert ("kept" in undefined) == (change.get("v") == (0.0, 0.0))
+    assert ("doubling" in undefined) == (result.projection_length == 0)
+
+
+def test_a_line_of_no_dimension_has_no_chance_and_no_distance_along_it():
+    result = drag(ProjectionsParams(v=(1.0, 2.0), a=(0.0, 0.0)))
+    assert (result.kept, result.chance_kept, result.chance_projection) == (0, 0, 0)
+    assert result.residual_length == result.chance_residual == pytest.approx(math.sqrt(5))
+    assert math.isnan(result.coefficient)
+    assert math.isnan(dict(projections.drag_checks(result))["cosine of the angle between residual and line"])
+    assert result.along.size == result.distance.size == 0
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,23 @@ def test_a_pasted_matrix_that_is_none_gets_one_sentence(matrix, said):
     assert len(warning.value) < 400
 
 
+def test_a_typing_error_keeps_the_last_good_matrix_and_what_was_typed():
+    app = open_page("projections", tab="Subspace")
+    (field,) = app.text_area
+    field.input("1;2;\N{MINUS SIGN}3").run()
+    assert "".join(app.query_params["matrix"]) == "1;2;-3"
+    assert app.text_area[0].value == "1;2;-3"
+    app.text_area[0].input("1,2\n3").run()
+    (warning,) = app.warning
+    assert "'1,2;3' is ragged: its rows hold 1 to 2 numbers" in warning.value.replace("\\", "")
+    assert "still using '1;2;-3'" in warning.value.replace("\\", "")
+    assert "".join(app.query_params["matrix"]) == "1;2;-3"
+    assert app.text_area[0].value == "1,2\n3"
+    app.text_area[0].input("1 2\n3 4\n5 6").run()
+    assert not app.warning
+    assert "".join(app.query_params["matrix"]) == "1,2;3,4;5,6"
+
+
 @pytest.mark.parametrize(
     "query",
     [{"a": "0,0"}, {"v": "0,0", "a": "0,0"}, {"v": "1,2", "a": "1.5,3"}, {"space": "3-D", "v": "1,2"}, {"matrix": "0;0;0", "tab": "Subspace"}],

@@ -83,6 +83,31 @@ def test_dependent_columns_are_said_and_still_have_a_projector(matrix, rank, sai
     assert (result.of("normal equations") is None) == (rank < A.shape[1])
 
 
+@pytest.mark.parametrize(
+    ("matrix", "rank", "said"),
+    [
+        ("1,1;1,1.00000001;0,0", 2, "determinant in fractions is 1.0e-16, but float64 cannot form it: forming it squares"),
+        ("1e-300,0;0,1e-300;0,0", 2, "determinant in fractions is 1.0e-1200, but float64 cannot form it: its entries are smaller"),
+        ("1e6,0;0,1e-11;0,0", 1, "determinant in fractions is 1.0e-10, but"),
+        ("1,2;2,4;2,4", 1, "exactly singular"),
+        ("0.1,0.3;0.2,0.6;0.7,2.1", 1, "exactly singular"),
+        ("0,0;0,0;0,0", 0, "exactly singular"),
+        ("0;0;0", 0, "exactly singular"),
+    ],
+)
+def test_no_inverse_and_none_in_float64_are_told_apart(matrix, rank, said):
+    result = subspace(ProjectionsParams(matrix=matrix))
+    assert result.rank == rank
+    assert result.of("normal equations") is None
+    assert said in result.said[-1]
+    assert ("parallel" in result.said[0]) == (rank == 1 and "exactly singular" in said)
+    with mpmath.workdps(50):
+        A = mpmath.matrix([[mpmath.mpf(x) for x in row.split(",")] for row in matrix.split(";")])
+        assert (abs(mpmath.det(A.T * A)) > mpmath.mpf("1e-1250")) == ("exactly singular" not in said)
+    if rank == 2:
+        assert pytest.approx(np.diag([1.0, 1.0, 0.0]), abs=1e-15) == result.of("QR").P
+
+
 @pytest.fixture(scope="module")
 def sweep():
     return parallel_columns(ProjectionsParams())
@@ -119,3 +144,13 @@ def test_what_a_link_holds_is_read_back(A):
     text = write_matrix(A)
     assert write_matrix(read_matrix(text, 3, (1, 2))) == text
     assert read_matrix(text, 3, (1, 2)) == pytest.approx(A, rel=1e-11)
+
+
+def test_a_typeset_minus_is_a_minus():
+    assert read_matrix("\N{MINUS SIGN}1;2;\N{MINUS SIGN}3e\N{MINUS SIGN}2", 3, (1, 1)).tolist() == [[-1], [2], [-0.03]]
+
+
+def test_correct_digits_stand_beside_their_law(sweep):
+    found = parallel_numbers(sweep, 6)
+    assert (found["normal"].chance, found["qr"].chance) == pytest.approx((15.65 - 12, 15.65 - 6), abs=0.01)
+    assert all(abs(n.value - n.chance) < 1.6 for n in found.values())

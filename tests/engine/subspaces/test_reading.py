@@ -6,9 +6,10 @@ import torch
 
 from engine.errors import InputError
 from engine.models.loading import open_model, tokenize
+from engine.models.weights import read_layers
 from engine.subspaces.angles import angle_numbers, angles, distance_from_projection, principal_angles
 from engine.subspaces.params import WEIGHTS, ProjectionsParams
-from engine.subspaces.reading import orthonormal, random_energy, random_number, reading, reading_numbers
+from engine.subspaces.reading import head_weight, orthonormal, random_energy, random_number, reading, reading_numbers
 
 PROMPT = ProjectionsParams().prompt
 
@@ -126,3 +127,15 @@ def test_chance_of_overlap_is_d_head_over_d_model(tiny_llama):
     assert result.overlap.mean() == pytest.approx(8 / 24, abs=0.08)
     assert result.at_best_scale.mean() == pytest.approx(result.chance_at_best_scale, abs=0.1)
     assert all(np.isfinite(n.value) for n in angle_numbers(result))
+
+
+def test_the_chance_of_not_being_a_projection_is_that_of_gaussian_factors_of_the_same_size():
+    params = ProjectionsParams()
+    result = angles(params)
+    drawn = np.random.default_rng(1).standard_normal((2, 20, 256, 32))
+    products = [A @ B.T for A, B in zip(*drawn, strict=True)]
+    heads = list(read_layers(params.model))[params.layer]
+    size = np.linalg.norm((head_weight(heads, "O", params.head) @ head_weight(heads, "V", params.head)).numpy())
+    products = [W * size / np.linalg.norm(W) for W in products]
+    expected = np.mean([np.linalg.norm(W @ W - W) / size for W in products])
+    assert result.chance_not_projection == pytest.approx(expected, rel=0.02)
