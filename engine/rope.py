@@ -4,7 +4,7 @@ Sources: Su et al. 2104.09864; seeds 003 (rotation, visualiser, stretching) and 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -181,6 +181,12 @@ def divisors(name: str, text: str) -> tuple[float, ...]:
     if len(values) > WIDTH_LIMIT // 2 or not all(0 < value < math.inf for value in values):
         raise InputError(f"The {name} is {text[:30]!r}; a list of positive numbers with commas between is accepted, one per pair.")
     return values
+
+
+def example_lists(params: RopeParams) -> dict[str, str]:
+    """Return LongRoPE's two lists as an example of this lab's own, not the paper's: 1 within L, the divisors of by parts beyond."""
+    ratio = frequencies(replace(params, scheme="by_parts")).ratio
+    return {"short_factor": ",".join(["1"] * len(ratio)), "long_factor": ",".join(f"{1 / r:.6g}" for r in ratio)}
 
 
 def shown_pairs(d_head: int) -> np.ndarray:

@@ -222,6 +222,17 @@ def induction(params: RopeParams, on_step: OnStep = silent) -> InductionResult:
     return InductionResult(kept, context, distances, frozen(accuracy), frozen(spread), counts, 1 / vocabulary)
 
 
+def loss_rows(result: LossResult) -> list[list]:
+    """Return rows (quantity, law, position, nats per token, standard error): every curve, and the loss and the price at 1x."""
+    rows, plain = [], result.mean("none", "at_1x")[0]
+    for name in result.schemes:
+        rows += [["loss", name, float(x), float(y), float(e)] for x, y, e in zip(result.positions, *result.curve(name), strict=True)]
+        value, error = result.mean(name, "at_1x")
+        rows += [["loss at 1x", name, "", value, error], ["price at 1x", name, "", value - plain, ""]]
+        rows.append(["loss beyond 1x", name, "", result.beyond(name), ""])
+    return rows
+
+
 def loss_numbers(params: RopeParams, result: LossResult) -> dict[str, Number]:
     """Return the losses that a page reads off for the chosen law (plain, if it could not be formed), beside even guessing."""
     scheme = params.scheme if params.scheme in result.schemes else "none"

@@ -14,7 +14,7 @@ from dataclasses import replace  # noqa: E402
 from engine.figures import rope as figures  # noqa: E402
 from engine.figures import rope_measure as measured  # noqa: E402
 from engine.params import Number as Measured  # noqa: E402
-from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers, table  # noqa: E402
+from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers  # noqa: E402
 from engine.rope_laws import LAWS, PAIRS, RAMPS  # noqa: E402
 from engine.rope_measure import PARTS, loss_numbers, loss_part, pairs_number, together  # noqa: E402
 from engine.rope_scores import score_by_distance  # noqa: E402
@@ -70,6 +70,7 @@ def explore() -> None:
         with st.popover("More"):
             PANEL.draw("d_head", "original_context", "length", "beta_fast", "beta_slow", "truncate")
             PANEL.draw("low_freq_factor", "high_freq_factor", "attention_factor", "short_factor", "long_factor")
+            parts.example(PANEL, params)
     asked, said = params, refusal(params)
     if said:
         st.error(escaped(f"{said} Shown is plain RoPE."))
@@ -83,7 +84,7 @@ def explore() -> None:
         if tab[name].open:
             with tab[name], mishaps():
                 section(PANEL, params)
-    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: table(law)))
+    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: parts.shown_table(law, asked)))
     also = None
     if tab["Measure"].open:
         with tab["Measure"]:

@@ -12,9 +12,10 @@ from engine.figures import rope_measure as measured
 from engine.models.rope_config import difference, export, of_model, read_pasted
 from engine.models.weights import model_shape
 from engine.params import Number
-from engine.rope import RopeParams, frequencies, refusal
+from engine.rope import RopeParams, RopeResult, example_lists, frequencies, refusal
+from engine.rope import table as frequency_table
 from engine.rope_laws import LAWS
-from engine.rope_measure import PARTS, LossResult, induction, loss_numbers, loss_part, together
+from engine.rope_measure import PARTS, LossResult, induction, loss_numbers, loss_part, loss_rows, together
 from engine.rope_scores import costs, rotation, score_by_distance, shift_errors, sinusoidal, stale_cache, temperature, unseen_phases
 from pages.shared.compute import is_stored, run
 from pages.shared.controls import Number as Control
@@ -125,6 +126,22 @@ def _draw_losses(losses: LossResult, params: RopeParams, place, also) -> None:
             show(measured.all_laws(losses, params.scheme), key=f"growing_{part}", label="Loss by position under every law, so far")
 
 
+def example(panel: Panel, params: RopeParams) -> None:
+    """Draw the button that fills in lists for LongRoPE, said to be ours."""
+    with mishaps():
+        lists = example_lists(params)
+        st.button("Fill in example lists for LongRoPE", on_click=panel.pick, args=(lists,))
+        st.caption("The example is ours, not the paper's: 1 within the trained length, and beyond it the divisors of by parts.")
+
+
+def shown_table(law: RopeResult, params: RopeParams) -> tuple[list[str], list[list]]:
+    """Return header and rows of what the page shows: a row per pair, and as far as measured per law and position, and its price."""
+    header, pairs = frequency_table(law)
+    rows = [[name, law.scheme, row[0], value, ""] for row in pairs for name, value in zip(header[1:], row[1:], strict=True)]
+    parts = [run(loss_part(i), params) for i in range(PARTS) if is_stored(loss_part(i), params)]
+    return ["quantity", "law", "pair or position", "value", "standard error"], rows + (loss_rows(together(parts)) if parts else [])
+
+
 def table(losses: LossResult) -> list[dict]:
     """Return a row per law: loss at 1x, its price, loss at the length, and their standard errors over windows."""
     plain, rows = losses.mean("none", "at_1x")[0], []
@@ -160,8 +177,6 @@ def _beside(params: RopeParams) -> None:
     show(figures.positions(found), key="positions", label="Sinusoidal encoding, a row per position")
     error, wrong = 1e14 * float(found.error.max()), 1e14 * found.wrong_step
     worst = Number("Largest |PE(p + k) − M_k PE(p)|, × 10⁻¹⁴", error, wrong, 1, against="with M of a wrong step")
-        "Largest |PE(p + k) − M_k PE(p)|, × 10⁻¹⁴", 1e14 * float(found.error.max()), 1e14 * found.wrong_step, 1, against="with M of a wrong step"
-    )
     numbers([worst])
     shape = model_shape(params.model)
     cost = costs(shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.d_model, shape.d_head, shape.context)

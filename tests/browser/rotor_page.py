@@ -39,8 +39,6 @@ by_hand(
         "attention_factor": float(st.query_params.get("attention") or 1),
         "inv_freq": inv_freq,
         "scaled_inv_freq": scaled,
-        if (law := st.query_params.get("frequencies"))
-        else [theta / factor for theta in inv_freq],
         "q": [float(v) for v in link["q"].split(",")] if link["q"] else ones,
         "k": [float(v) for v in link["k"].split(",")] if link["k"] else ones,
         "kind": link["kind"] or "same",
