@@ -92,12 +92,10 @@ def growing(asked: RopeParams, params: RopeParams, first: list[Number], also) ->
     what is there; changing a control leaves it too.
     """
     stored = lambda i: is_stored(loss_part(i), asked)  # noqa: E731
-    found, place = [], st.empty()
-    left, right = st.columns(2)
-    stop = st.empty()
+    found, place, row, stop = [], st.empty(), st.empty(), st.empty()
     stopped = not all(map(stored, range(PARTS))) and stop.button("Stop here", key="stop")
-    with left:
-        numbers(first)
+    with row.container():
+        numbers(reversed(first))  # drawn anew below: a row is known by its first number
     with mishaps():
         for i in range(PARTS):
             if stopped and not stored(i):
@@ -111,8 +109,8 @@ def growing(asked: RopeParams, params: RopeParams, first: list[Number], also) ->
     if not found:
         return None
     read = loss_numbers(params, together(found))
-    with right:
-        numbers([read["loss"], read["loss_1x"]])
+    with row.container():
+        numbers([*first, read["loss"], read["loss_1x"]])
     return together(found)
 
 
