@@ -88,24 +88,17 @@ def measure(params: RopeParams, losses: LossResult | None) -> None:
 def growing(asked: RopeParams, params: RopeParams, first: list[Number], also) -> LossResult | None:
     """Draw the loss by position as windows of text are read, and the numbers; return the result, or None if there is none.
 
-    ``first``: numbers that need no model. ``also``: a place where every law's curve grows as well. *Stop here* leaves it at
-    what is there; changing a control leaves it too.
+    ``first``: numbers that need no model. ``also``: a place where every law's curve grows as well.
     """
     stored = lambda i: is_stored(loss_part(i), asked)  # noqa: E731
-    found, place, row, stop = [], st.empty(), st.empty(), st.empty()
-    stopped = not all(map(stored, range(PARTS))) and stop.button("Stop here", key="stop")
+    found, place, row = [], st.empty(), st.empty()
     with row.container():
         numbers(reversed(first))  # drawn anew below: a row is known by its first number
     with mishaps():
         for i in range(PARTS):
-            if stopped and not stored(i):
-                stop.button(f"Stopped after {i} of {PARTS} windows of text: go on", key="go_on")
-                break
             found.append(run(loss_part(i), asked))
             if i == PARTS - 1 or not stored(i + 1):
                 _draw_losses(together(found), params, place, also)
-        else:
-            stop.empty()
     if not found:
         return None
     read = loss_numbers(params, together(found))

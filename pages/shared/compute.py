@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 import numpy as np
 import streamlit as st
 from cachetools import LRUCache
-from streamlit.runtime.scriptrunner import get_script_run_ctx
-from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestType
 
 from engine.device import compute_device, use_all_threads
 from engine.errors import Abandoned
@@ -147,15 +145,6 @@ def _wait(job: Job) -> None:
         return
     place = st.empty()
     while not job.done.wait(POLL_SECONDS):
-        if _moved_on():
-            st.stop()
         done, total, message = job.progress
         place.progress(done / total if total else 0.0, f"{message}: {done} of {total}" if total else f"{message} …")
     place.empty()
-
-
-def _moved_on() -> bool:
-    """Return whether the visitor has changed something since: Streamlit does not end a run for a fragment's widget by itself."""
-    context = get_script_run_ctx()
-    requests = context.script_requests if context is not None else None
-    return requests is not None and requests._state is ScriptRequestType.RERUN
