@@ -4,7 +4,7 @@ Sources: Su et al. 2104.09864; seeds 003 (rotation, visualiser, stretching) and 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -183,6 +183,12 @@ def divisors(name: str, text: str) -> tuple[float, ...]:
     return values
 
 
+def example_lists(params: RopeParams) -> dict[str, str]:
+    """Return LongRoPE's two lists as an example of this lab's own, not the paper's: 1 within L, the divisors of by parts beyond."""
+    ratio = frequencies(replace(params, scheme="by_parts")).ratio
+    return {"short_factor": ",".join(["1"] * len(ratio)), "long_factor": ",".join(f"{1 / r:.6g}" for r in ratio)}
+
+
 def shown_pairs(d_head: int) -> np.ndarray:
     """Return the indices of the pairs that the rotor shows: all up to 8, else up to 4 evenly spaced: RoPE of that width by itself."""
     n = d_head // 2
@@ -235,12 +241,16 @@ def score(inv_freq: np.ndarray, q: np.ndarray, k: np.ndarray, delta) -> np.ndarr
 
 
 def rotor_numbers(params: RopeParams, result: RotorResult, law: RopeResult) -> dict[str, Number]:
-    """Return the unfinished pairs, and the score at ``position`` tokens back, plain and under the law; chance: unrelated q and k."""
+    """Return the unfinished pairs, and the score at ``position`` tokens back, plain and under the law.
+
+    Chance: unrelated q and k of these lengths score 0 with a standard deviation of |q| |k| / sqrt(d).
+    """
     at = lambda inv_freq, back=params.position: float(score(inv_freq, result.q, result.k, back))  # noqa: E731
     under = result.attention_factor**2 * at(result.scaled_inv_freq)
+    spread = float(np.linalg.norm(result.q) * np.linalg.norm(result.k) / math.sqrt(result.d))
     return {
-        "unfinished": Number(f"Pairs of {params.d_head // 2} without a full turn", float(law.unfinished), None, 0),
-        "score": Number(f"Score {params.position} tokens back, under the law", under, 0.0, 2),
+        "unfinished": Number("Unfinished pairs", float(law.unfinished), params.d_head // 2, 0, against="of"),
+        "score": Number(f"Score {params.position} back", under, spread, 2, against="chance 0 ±"),
         "plain_score": Number(f"Plain score {params.position} tokens back", at(result.inv_freq), 0.0, 3),
         "nearer": Number("Score 6 tokens back less that 3 back", at(result.inv_freq, 6) - at(result.inv_freq, 3), 0.0, 2),
     }

@@ -1,7 +1,8 @@
 """A real model under every law without fine-tuning: loss by position, the price at 1x, induction by repeat distance."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -19,8 +20,8 @@ from engine.rope import LAW, REACH_LIMIT, RopeParams
 from engine.rope_laws import LAWS, scaled
 
 TEXT = ASSETS / "data" / "held-out-prose.txt"
-POINTS, PARTS, WINDOWS = 8, 8, 1
-TOKEN_LIMIT = 8192
+POINTS, PARTS, WINDOWS = 8, 6, 1
+TOKEN_LIMIT, BATCH_TOKENS = 8192, 4096
 REPEATS, SEQUENCES = (16, 32, 64, 128, 256, 512, 1024), 4
 MEASURED = tuple(name for name in LAW if name not in ("scheme", "base", "d_head", "original_context", "length"))
 """The fields that a measurement under every law depends on: the model brings its own base, width and trained context."""
@@ -96,8 +97,9 @@ def _losses(params: RopeParams, part: int, on_step: OnStep) -> LossResult:
     rotations = {length: [made[name] for name in schemes] for length, (made, _) in at_length.items()}
     found = {context: [], long: []}
     for done, row in enumerate(ids):
-        on_step(part * WINDOWS + done, PARTS * WINDOWS, "Reading held-out text under every law")
-        for length, nats in _one_window(model, row, rotations).items():
+        message = f"Held-out text under {len(schemes)} laws, windows of {long:,} tokens read"
+        told = partial(on_step, part * WINDOWS + done, PARTS * WINDOWS, message)
+        for length, nats in _one_window(model, row, rotations, told).items():
             found[length].append(_points(nats, context))
     found = {length: frozen(np.stack(windows, axis=1)) for length, windows in found.items()}
     vocabulary = model.config.vocab_size
@@ -108,13 +110,18 @@ def _losses(params: RopeParams, part: int, on_step: OnStep) -> LossResult:
     )
 
 
-def _one_window(model, row: torch.Tensor, rotations: dict[int, list[Rotation]]) -> dict[int, np.ndarray]:
-    """Return nats (laws, length) of one window at every length; what a longer reading under the same rotation says is not read again."""
+def _one_window(model, row: torch.Tensor, rotations: dict[int, list[Rotation]], told: Callable[[], None]) -> dict[int, np.ndarray]:
+    """Return nats (laws, length) of one window at every length; what a longer reading under the same rotation says is not read again.
+
+    Long windows are read in batches of a few laws, with ``told()`` before each: nobody waits long for an abandoned one to stop.
+    """
     known = {}
     for length in sorted(rotations, reverse=True):
         missing = [r for r in dict.fromkeys(rotations[length]) if r not in known]
-        if missing:
-            known |= zip(missing, losses(model, row[None, : length + 1].expand(len(missing), -1), missing), strict=True)
+        few = max(1, BATCH_TOKENS // length)
+        for batch in (missing[i : i + few] for i in range(0, len(missing), few)):
+            told()
+            known |= zip(batch, losses(model, row[None, : length + 1].expand(len(batch), -1), batch), strict=True)
     return {length: np.stack([known[r][:length] for r in asked]) for length, asked in rotations.items()}
 
 
@@ -215,6 +222,17 @@ def induction(params: RopeParams, on_step: OnStep = silent) -> InductionResult:
     return InductionResult(kept, context, distances, frozen(accuracy), frozen(spread), counts, 1 / vocabulary)
 
 
+def loss_rows(result: LossResult) -> list[list]:
+    """Return rows (quantity, law, position, nats per token, standard error): every curve, and the loss and the price at 1x."""
+    rows, plain = [], result.mean("none", "at_1x")[0]
+    for name in result.schemes:
+        rows += [["loss", name, float(x), float(y), float(e)] for x, y, e in zip(result.positions, *result.curve(name), strict=True)]
+        value, error = result.mean(name, "at_1x")
+        rows += [["loss at 1x", name, "", value, error], ["price at 1x", name, "", value - plain, ""]]
+        rows.append(["loss beyond 1x", name, "", result.beyond(name), ""])
+    return rows
+
+
 def loss_numbers(params: RopeParams, result: LossResult) -> dict[str, Number]:
     """Return the losses that a page reads off for the chosen law (plain, if it could not be formed), beside even guessing."""
     scheme = params.scheme if params.scheme in result.schemes else "none"
@@ -222,8 +240,8 @@ def loss_numbers(params: RopeParams, result: LossResult) -> dict[str, Number]:
     price = result.mean(scheme, "at_1x")[0] - plain_1x
     rescued = result.beyond("none") - result.beyond(scheme)
     return {
-        "loss": Number(f"Nats a token {'beyond' if result.reach > 1 else 'at'} 1x, {scheme}", result.beyond(scheme), result.uniform, 2),
-        "loss_1x": Number("Nats a token at 1x, plain", plain_1x, result.uniform, 2),
+        "loss": Number(f"Loss {'beyond' if result.reach > 1 else 'at'} 1x", result.beyond(scheme), result.uniform, 2),
+        "loss_1x": Number("Plain loss at 1x", plain_1x, result.uniform, 2),
         "price": Number("Price of the law at 1x", price, None, 2),
         "rescued": Number("Nats per token that the law saves beyond 1x", rescued, 0.0, 2),
     }

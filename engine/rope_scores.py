@@ -190,6 +190,35 @@ def shift_matrix(theta: np.ndarray, k: int) -> np.ndarray:
     return M
 
 
+def rotation_matrix(theta: np.ndarray, m: float) -> np.ndarray:
+    """Return R_m (2n, 2n), block-diagonal and orthogonal: [[cos m theta, -sin m theta], [sin m theta, cos m theta]] per pair."""
+    return shift_matrix(theta, m).T
+
+
+@dataclass(frozen=True)
+class RotationResult:
+    """R_m (d, d) of the rotor's pairs without a law; ``orthogonal`` = max |R^T R - I|, ``hops`` = max |R_a R_b - R_m|, a + b = m."""
+
+    matrix: np.ndarray
+    position: int
+    orthogonal: float
+    hops: float
+    unrelated: float
+
+
+@uses(*LAW, "position")
+def rotation(params: RopeParams, on_step: OnStep = silent) -> RotationResult:
+    """Return R_m at ``position`` of the pairs that the rotor shows, and how far it is from what it should be, in float64.
+
+    ``unrelated``: max |R^T S - I| with S = R_(m+1), to tell that the check can fail.
+    """
+    theta, m = rotor(params).inv_freq, params.position
+    at = lambda position: rotation_matrix(theta, position)  # noqa: E731
+    R, one, first = at(m), np.eye(2 * len(theta)), m // 2
+    gaps = R.T @ R - one, at(first) @ at(m - first) - R, R.T @ at(m + 1) - one
+    return RotationResult(frozen(R), m, *(float(np.abs(gap).max()) for gap in gaps))
+
+
 @dataclass(frozen=True)
 class StaleResult:
     """Dynamic NTK with a cache: error of a score by distance back from the last query, in units of a fresh score's spread.

@@ -14,17 +14,17 @@ from dataclasses import replace  # noqa: E402
 from engine.figures import rope as figures  # noqa: E402
 from engine.figures import rope_measure as measured  # noqa: E402
 from engine.params import Number as Measured  # noqa: E402
-from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers, table  # noqa: E402
+from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers  # noqa: E402
 from engine.rope_laws import LAWS, PAIRS, RAMPS  # noqa: E402
 from engine.rope_measure import PARTS, loss_numbers, loss_part, pairs_number, together  # noqa: E402
 from engine.rope_scores import score_by_distance  # noqa: E402
 from pages.parts import rope as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
-from pages.shared.compute import is_stored, run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Named, Number, Numbers, Switch, TypedNumbers  # noqa: E402
+from pages.shared.compute import run  # noqa: E402
+from pages.shared.controls import Choice, Integer, Named, Number, Numbers, Scrubbed, Switch, TypedNumbers  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
-from pages.shared.layout import close_lab, controls, escaped, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, escaped, mishaps, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
@@ -34,10 +34,10 @@ PANEL = Panel(
     tabs=("Turn", "Stretch", "Measure", "Guess"),
     model=models.control(),
     scheme=Named("Law", tuple(LAWS), free=False),
-    factor=Number("Factor", 1.0, 64.0, 0.5),
+    factor=Number("Factor", 1.0, 64.0, 0.05),
     reach=Integer("Length, in trained contexts", 1, 8),
-    position=Integer("Position", 0, 1_000_000),
-    base=Number("Base", 2.0, 1e9, 0.01),
+    position=Scrubbed("Position", 0, 1_000_000),
+    base=parts.Turned("Base", 2.0, 1e9, 0.01),
     d_head=Integer("Head width", 4, 256, 4),
     original_context=Integer("Trained context, in tokens", 16, 1_000_000),
     length=Integer("Tokens in use, for dynamic NTK and LongRoPE (0: twice the trained)", 0, 10_000_000),
@@ -66,10 +66,11 @@ def explore() -> None:
     """Draw all that a control changes; nothing else of the page runs again while a slider moves."""
     params = PANEL.read()
     with controls():
-        PANEL.draw("scheme", "factor", "reach", "position")
+        PANEL.draw("scheme", "factor", "reach")
         with st.popover("More"):
-            PANEL.draw("d_head", "base", "original_context", "length", "beta_fast", "beta_slow", "truncate")
+            PANEL.draw("d_head", "original_context", "length", "beta_fast", "beta_slow", "truncate")
             PANEL.draw("low_freq_factor", "high_freq_factor", "attention_factor", "short_factor", "long_factor")
+            parts.example(PANEL, params)
     asked, said = params, refusal(params)
     if said:
         st.error(escaped(f"{said} Shown is plain RoPE."))
@@ -77,18 +78,22 @@ def explore() -> None:
     law, turning = run(frequencies, params), run(rotor, params)
     left, right = st.columns(2)
     with left:
-        by_hand("rotor", key="rotor", data=rotor_data(params, turning), height=490, on_release=PANEL.pick)
+        by_hand("rotor", key="rotor", data=rotor_data(params, turning), height="content", on_release=PANEL.pick)
     tab = tabs(PANEL)
     for name, section in (("Turn", parts.turn), ("Stretch", parts.stretch)):
         if tab[name].open:
             with tab[name], mishaps():
                 section(PANEL, params)
-    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: table(law)))
-    with right:
-        losses = growing(asked)
-        read = loss_numbers(params, losses) if losses else {}
-        numbers([rotor_numbers(params, turning, law)["unfinished"], *(read[name] for name in ("loss", "loss_1x") if name in read)])
+    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: parts.shown_table(law, asked)))
+    also = None
     if tab["Measure"].open:
+        with tab["Measure"]:
+            also = st.empty()
+    turned = rotor_numbers(params, turning, law)
+    with right:
+        losses = parts.growing(asked, params, [turned["unfinished"], turned["score"]], also)
+    if also is not None:
+        also.empty()
         with tab["Measure"], mishaps():
             parts.measure(params, losses)
     if tab["Guess"].open:
@@ -103,22 +108,8 @@ def rotor_data(params: RopeParams, turning) -> dict:
     far = max(params.reach * params.original_context, params.position)
     same = {"d": turning.d, "base": params.base, "position": params.position, "original_context": params.original_context, "farthest": far}
     label = f"{turning.d // 2} of {params.d_head // 2} pairs of dimensions turning with position"
-    return {**same, **arrays, "kind": params.kind, "label": label}
-
-
-def growing(params: RopeParams):
-    """Draw the loss by position, first from a few windows of text, then from all; return the result, or None if there is none."""
-    found, place = [], st.empty()
-    with mishaps():
-        for i in range(PARTS):
-            found.append(run(loss_part(i), params))
-            last = i == PARTS - 1
-            if last or not is_stored(loss_part(i + 1), params):
-                with place.container():
-                    figure = measured.loss(together(found), params.scheme, params.position)
-                    show(figure, key="loss" if last else f"loss_{i}", label="Loss by position, plain and under the law")
-        return together(found)
-    return None
+    drawn = f"{turning.d // 2} of {params.d_head // 2} pairs drawn" if turning.d < params.d_head else ""
+    return {**same, **arrays, "attention_factor": turning.attention_factor, "kind": params.kind, "label": label, "drawn": drawn}
 
 
 def number_of(params: RopeParams, name: str) -> Measured:

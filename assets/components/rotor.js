@@ -16,16 +16,16 @@ export const rotate = (vector, frequencies, position) =>
   frequencies.flatMap((theta, i) => times(pairOf(vector, i), turner(position * theta)));
 
 // The terms of the score as cosines, one per pair: the real part of conj(q_i) k_i e^{-i m theta_i}.
-export function waves(q, k, frequencies) {
+export function waves(q, k, frequencies, gain = 1) {
   return frequencies.map((theta, i) => {
     const [a, b] = times(pairOf(k, i), [q[2 * i], -q[2 * i + 1]]);
-    return { size: Math.hypot(a, b), phase: Math.atan2(b, a), theta };
+    return { size: gain * Math.hypot(a, b), phase: Math.atan2(b, a), theta };
   });
 }
 
 export const height = ({ size, phase, theta }, distance) => size * Math.cos(distance * theta - phase);
 
-export const score = (q, k, frequencies, distance) => waves(q, k, frequencies).reduce((sum, wave) => sum + height(wave, distance), 0);
+export const score = (q, k, frequencies, distance, gain = 1) => waves(q, k, frequencies, gain).reduce((sum, wave) => sum + height(wave, distance), 0);
 
 // R_a and then R_b, against R_{a+b} at once: the largest difference of any component.
 export function hopError(vector, frequencies, a, b) {
@@ -67,7 +67,8 @@ const degrees = (angle) => ((((angle * 360) / TURN) % 360) + 360) % 360;
 const short = (value) => (value < 100 ? value.toFixed(1) : value < 1e4 ? value.toFixed(0) : value < 1e7 ? `${(value / 1e3).toFixed(0)}k`
   : value.toExponential(0).replace("e+", "e"));
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-const LOWEST_BASE = 2, HIGHEST_BASE = 1e7;
+const coarse = (value) => Number(value.toPrecision(3));
+const LOWEST_BASE = 2, HIGHEST_BASE = 1e9;
 
 const ICONS = { play: "M3 1 L15 8 L3 15 Z", pause: "M3 1 H7 V15 H3 Z M9 1 H13 V15 H9 Z" };
 const mark = (shape, words, name = "") => `<span class="${name}"><svg viewBox="0 0 18 16" aria-hidden="true">${shape}</svg>${words}</span>`;
@@ -82,15 +83,16 @@ const PAGE = `
     <div class="kinds" role="radiogroup" aria-label="Query and key">
       <label><input type="radio" value="same">q = k</label><label><input type="radio" value="random">random</label>
       <label><input type="radio" value="dragged">dragged (take a point)</label>
+      <span class="drawn faint"></span>
     </div>
   </div>
   <p class="legend">
-    ${mark('<circle class="query" cx="9" cy="8" r="6"/>', "q at the position")}
-    ${mark('<circle class="key" cx="9" cy="8" r="6"/>', "k at 0")}
-    ${mark('<circle class="plain" cx="9" cy="8" r="5"/>', "q without the law", "bent")}
-    ${mark('<circle class="ghost" cx="9" cy="8" r="5"/>', "q after the first hop")}
-    ${mark('<g class="unfinished"><circle class="rim" cx="9" cy="8" r="7"/></g>', "never a full turn in training")}
-    ${mark('<path class="saw" d="M1 8 H17"/>', "the angles training saw")}
+    ${mark('<circle class="query" cx="9" cy="8" r="6"/>', "q")}
+    ${mark('<circle class="key" cx="9" cy="8" r="6"/>', "k")}
+    ${mark('<circle class="plain" cx="9" cy="8" r="5"/>', "q, no law", "bent")}
+    ${mark('<circle class="ghost" cx="9" cy="8" r="5"/>', "q after a")}
+    ${mark('<g class="unfinished"><circle class="rim" cx="9" cy="8" r="7"/></g>', "unfinished")}
+    ${mark('<path class="saw" d="M1 8 H17"/>', "angles seen in training")}
   </p>
   <svg class="circles"></svg>
   <p class="reading turn"></p><p class="reading hops"></p>
@@ -121,7 +123,8 @@ function frequenciesOf({ data, state }) {
   const own = state.base === data.base;
   const plain = (own && data.inv_freq) || inverseFrequencies(data.d, state.base);
   const law = own ? data.scaled_inv_freq : plain;
-  return { plain, law, bent: law.some((theta, i) => Math.abs(theta - plain[i]) > 1e-9 * plain[i]) };
+  const gain = own ? (data.attention_factor ?? 1) ** 2 : 1; // cos and sin, of query and key, are multiplied by the attention factor
+  return { plain, law, gain, bent: gain !== 1 || law.some((theta, i) => Math.abs(theta - plain[i]) > 1e-9 * plain[i]) };
 }
 
 function drawGrid(view) {
@@ -194,9 +197,9 @@ function drawTrail(pair, orbit, from, to) {
 }
 
 function drawCurves(view) {
-  const { plot, data, state, unit } = view, { plain, law, bent } = view.frequencies;
+  const { plot, data, state, unit } = view, { plain, law, gain, bent } = view.frequencies;
   const width = plot.clientWidth, high = plot.clientHeight, left = 44 * unit, right = width - 10, top = 24 * unit, bottom = high - 20 * unit;
-  const all = waves(state.q, state.k, law), steps = distances(data.farthest);
+  const all = waves(state.q, state.k, law, gain), steps = distances(data.farthest);
   if (!view.held) view.most = Math.max(1e-9, all.reduce((sum, { size }) => sum + size, 0));
   const x = (m) => left + (m / data.farthest) * (right - left), y = (v) => (top + bottom) / 2 - (v / view.most) * (bottom - top) / 2;
   const tenth = (value) => Math.round(10 * value) / 10; // cheaper than toFixed, and this is most of the work
@@ -235,15 +238,15 @@ function drawAxes({ plot, data, most, unit }, { x, y, left, right, top, bottom }
 }
 
 function drawWords(view) {
-  const { state, root, first, chosen } = view, { law } = view.frequencies, { position } = state;
+  const { state, root, first, chosen } = view, { law, gain } = view.frequencies, { position } = state;
   const z = pairOf(state.q, chosen), angle = position * law[chosen], m = rounded(position, 1), b = rounded(position - first, 1);
-  const value = score(state.q, state.k, law, position);
+  const value = score(state.q, state.k, law, position, gain);
   root.querySelector(".turn").textContent = `Pair ${chosen + 1}: z = ${complex(z)}; z · exp(i mθ) with mθ = ${m} × ${law[chosen].toPrecision(3)}`
     + ` = ${angle.toFixed(2)} is ${complex(times(z, turner(angle)))}`;
   root.querySelector(".hops").textContent = first
     ? `R(b) R(a) q = R(a + b) q with a = ${rounded(first, 1)}, b = ${b}: they differ by ${hopError(state.q, law, first, position - first).toExponential(0)}`
     : "Two hops a + b: move the first and see where both land.";
-  view.title.textContent = `Score ${m} back: ${signed(value)}, the sum of the thin cosines`;
+  view.title.textContent = `Score ${m} back: ${signed(value)}, the sum of the thin cosines${gain === 1 ? "" : `, attention factor² = ${gain.toFixed(2)} included`}`;
   const at = view.at(position);
   set(view.now, { x1: at.x, x2: at.x });
   set(view.dot, { cx: at.x, cy: at.y });
@@ -346,7 +349,7 @@ function moveTo(view, position) {
 }
 
 function baseTo(view, base) {
-  view.state.base = clamp(Number(base.toPrecision(3)), view.lowest, view.highest);
+  view.state.base = clamp(base, view.lowest, view.highest);
   refresh(view, "curves");
 }
 
@@ -428,13 +431,13 @@ function listen(view) {
   const hop = (first) => { view.first = clamp(first, 0, view.state.position); refresh(view); };
   slider(".position", (value) => moveTo(view, value), (by) => moveTo(view, Math.round(view.state.position) + by));
   slider(".first", hop, (by) => hop(Math.round(view.first) + by));
-  slider(".base", (value) => baseTo(view, 10 ** value), (by) => baseTo(view, view.state.base * 10 ** (by / 20)));
+  slider(".base", (value) => baseTo(view, coarse(10 ** value)), (by) => baseTo(view, coarse(view.state.base * 10 ** (by / 20))));
   const typed = (selector, take) => on(selector, {
     oninput: () => { view.typing = true; },
     onchange: (event) => { if (event.target.value !== "") take(Number(event.target.value)); done(); },
   });
   typed(".typed-position", (value) => moveTo(view, Math.round(value)));
-  typed(".typed-base", (value) => baseTo(view, value));
+  typed(".typed-base", (value) => baseTo(view, rounded(value, 2)));
   on(".play", { onclick: () => (view.playing ? pause(view) : play(view)) });
   root.querySelectorAll(".kinds input").forEach((radio) => { radio.onchange = () => become(view, radio.value); });
 }
@@ -460,6 +463,8 @@ function adopt(view, data) {
   Object.assign(view.root.querySelector(".base"), { min: Math.log10(view.lowest), max: Math.log10(view.highest) });
   for (const name of [".position", ".first"]) view.root.querySelector(name).max = data.farthest;
   view.root.querySelector(".bent").hidden = !frequenciesOf({ data, state: data }).bent;
+  view.root.toggleAttribute("data-many", data.d > 8);
+  view.root.querySelector(".drawn").textContent = data.drawn ?? "";
   view.root.setAttribute("aria-label", data.label);
   refresh(view, before?.d === data.d ? "curves" : "grid"); // the circles stay while their number does: one may have the focus
 }

@@ -76,7 +76,10 @@ def unseen(result: UnseenResult, which: str, scheme: str, L: int) -> go.Figure:
     y = {"title": "pair", "range": [n - 0.5, -0.5], "showgrid": False}
     x = {"title": "tokens back", "range": [0, float(result.positions[-1])], "showgrid": False}
     shapes = [{"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": L, "x1": L, "line": {"color": CHANCE, "width": 2, "dash": "dot"}}]
-    return figure(330, f"Angles never seen, {name}: {result.share(which):.0%}", x, y, [cells], shapes=shapes)
+    text = "none: training saw every one of these angles"
+    note = {"text": text, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
+    none = [] if result.share(which) else [note]
+    return figure(330, f"Angles never seen, {name}: {result.share(which):.0%}", x, y, [cells], shapes=shapes, annotations=none)
 
 
 def score_curve(result: DistanceResult, params: RopeParams) -> go.Figure:
@@ -115,8 +118,22 @@ def precision(result: ShiftResult) -> go.Figure:
     traces.append(line([1, result.shifts[-1]], [unrelated] * 2, CHANCE, "unrelated scores", showlegend=True))
     axis = {"type": "log", "exponentformat": "power", "dtick": 1}
     x = {"title": "both positions moved by t", **axis, "range": [-0.2, 6.2]}
-    y = {"title": "largest change of a score", **axis, "dtick": 3, "range": [-16, 2.5]}
-    return figure(380, "Only the distance counts, to the last bit", x, y, traces, margin={**MARGIN, "t": 80})
+    y = {"title": "largest change of a score", **axis, "dtick": 3, "range": [-16, 2.5], "title_standoff": 8}
+    return figure(380, "Where rounding breaks it: the score drifts as both move", x, y, traces, margin={**MARGIN, "t": 80, "l": 88})
+
+
+def rotation(R: np.ndarray, position: int) -> go.Figure:
+    """Return R_m (d, d) as a heat map with its entries: blocks of two on the diagonal, zeros elsewhere."""
+    d, labels = len(R), [str(i) for i in range(len(R))]
+    words = [[f"{value:.2f}" if i // 2 == j // 2 else "" for j, value in enumerate(row)] for i, row in enumerate(R)]
+    cells = {
+        **{"type": "heatmap", "x": labels, "y": labels, "z": np.round(R, 4), "zmin": -1, "zmax": 1, "colorscale": "RdBu"},
+        **{"text": words if d <= 8 else None, "texttemplate": "%{text}" if d <= 8 else None, "colorbar": {"thickness": 12}},
+        "hovertemplate": "row %{y}, column %{x}: %{z}<extra></extra>",
+    }
+    x = {"title": "dimension", "type": "category", "showgrid": False}
+    y = {"title": "dimension", "type": "category", "autorange": "reversed", "showgrid": False}
+    return figure(380, f"R at position {position:,}: a block a pair", x, y, [cells])
 
 
 def positions(result: SinusoidalResult) -> go.Figure:

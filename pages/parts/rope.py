@@ -12,20 +12,38 @@ from engine.figures import rope_measure as measured
 from engine.models.rope_config import difference, export, of_model, read_pasted
 from engine.models.weights import model_shape
 from engine.params import Number
-from engine.rope import RopeParams, frequencies, refusal
+from engine.rope import RopeParams, RopeResult, example_lists, frequencies, refusal
+from engine.rope import table as frequency_table
 from engine.rope_laws import LAWS
-from engine.rope_measure import LossResult, induction
-from engine.rope_scores import costs, score_by_distance, shift_errors, sinusoidal, stale_cache, temperature, unseen_phases
-from pages.shared.compute import run
+from engine.rope_measure import PARTS, LossResult, induction, loss_numbers, loss_part, loss_rows, together
+from engine.rope_scores import costs, rotation, score_by_distance, shift_errors, sinusoidal, stale_cache, temperature, unseen_phases
+from pages.shared.compute import is_stored, run
+from pages.shared.controls import Number as Control
 from pages.shared.layout import escaped, mishaps, numbers, prose
 from pages.shared.panel import Panel
 from pages.shared.show import show
 
 
+class Turned(Control):
+    """A real number that the rotor sets; the link alone holds it."""
+
+    by_hand = True
+
+
 def turn(panel: Panel, params: RopeParams) -> None:
     """Draw what holds of the rotation itself."""
     prose("Move query and key together, and their score stays: only the distance counts. In floating point the angles are rounded, and it drifts.")
-    show(figures.precision(run(shift_errors, params)), key="precision", label="Change of a score when both positions move, by precision")
+    found = run(rotation, params)
+    _two_by_two(
+        ("rotation", figures.rotation(found.matrix, found.position), "The rotation matrix of the pairs drawn above, plain"),
+        ("precision", figures.precision(run(shift_errors, params)), "Change of a score when both positions move, by precision"),
+    )
+    numbers(
+        [
+            Number("Largest |RᵀR − I|, × 10⁻¹⁵", 1e15 * found.orthogonal, found.unrelated * 1e15, 2, against="with the next R"),
+            Number("Largest |RₐR_b − Rₐ₊b|, × 10⁻¹⁵", 1e15 * found.hops, None, 2),
+        ]
+    )
     with folded("Beside it: sinusoidal and learned positions, and what each costs", "beside") as is_open:
         if is_open:
             _beside(params)
@@ -33,9 +51,7 @@ def turn(panel: Panel, params: RopeParams) -> None:
 
 def stretch(panel: Panel, params: RopeParams) -> None:
     """Draw what the law changes, for the pairs that it is applied to."""
-    for column, name in zip(st.columns([4, 3]), ("pairs", "ramp"), strict=True):
-        with column:
-            panel.draw(name)
+    panel.draw("pairs", "ramp")
     forms = [p for p in (replace(params, scheme=name) for name in LAWS) if not refusal(p)]
     unseen, context = run(unseen_phases, params), params.original_context
     _two_by_two(
@@ -67,6 +83,54 @@ def measure(params: RopeParams, losses: LossResult | None) -> None:
         if is_open:
             prose("Dynamic NTK has another base at every length. Keys that stay in a cache as they were turned then do not fit the query of today.")
             show(figures.stale(run(stale_cache, params), params.used_length), key="stale", label="Error of a score by distance, keys left as cached")
+
+
+def growing(asked: RopeParams, params: RopeParams, first: list[Number], also) -> LossResult | None:
+    """Draw the loss by position as windows of text are read, and the numbers; return the result, or None if there is none.
+
+    ``first``: numbers that need no model. ``also``: a place where every law's curve grows as well.
+    """
+    stored = lambda i: is_stored(loss_part(i), asked)  # noqa: E731
+    found, place, row = [], st.empty(), st.empty()
+    with row.container():
+        numbers(reversed(first))  # drawn anew below: a row is known by its first number
+    with mishaps():
+        for i in range(PARTS):
+            found.append(run(loss_part(i), asked))
+            if i == PARTS - 1 or not stored(i + 1):
+                _draw_losses(together(found), params, place, also)
+    if not found:
+        return None
+    read = loss_numbers(params, together(found))
+    with row.container():
+        numbers([*first, read["loss"], read["loss_1x"]])
+    return together(found)
+
+
+def _draw_losses(losses: LossResult, params: RopeParams, place, also) -> None:
+    """Draw what is known so far of the loss by position in its places."""
+    part = losses.longer.shape[1]
+    with place.container():
+        show(measured.loss(losses, params.scheme, params.position), key=f"loss_{part}", label="Loss by position, plain and under the law")
+    if also is not None and part < PARTS:
+        with also.container():
+            show(measured.all_laws(losses, params.scheme), key=f"growing_{part}", label="Loss by position under every law, so far")
+
+
+def example(panel: Panel, params: RopeParams) -> None:
+    """Draw the button that fills in lists for LongRoPE, said to be ours."""
+    with mishaps():
+        lists = example_lists(params)
+        st.button("Fill in example lists for LongRoPE", on_click=panel.pick, args=(lists,))
+        st.caption("The example is ours, not the paper's: 1 within the trained length, and beyond it the divisors of by parts.")
+
+
+def shown_table(law: RopeResult, params: RopeParams) -> tuple[list[str], list[list]]:
+    """Return header and rows of what the page shows: a row per pair, and as far as measured per law and position, and its price."""
+    header, pairs = frequency_table(law)
+    rows = [[name, law.scheme, row[0], value, ""] for row in pairs for name, value in zip(header[1:], row[1:], strict=True)]
+    parts = [run(loss_part(i), params) for i in range(PARTS) if is_stored(loss_part(i), params)]
+    return ["quantity", "law", "pair or position", "value", "standard error"], rows + (loss_rows(together(parts)) if parts else [])
 
 
 def table(losses: LossResult) -> list[dict]:
@@ -102,9 +166,9 @@ def _beside(params: RopeParams) -> None:
     found = run(sinusoidal, params)
     prose("Sinusoidal positions are added, not turned. Yet a step of k is a matrix there too: PE(p + k) = M_k PE(p), block by block.")
     show(figures.positions(found), key="positions", label="Sinusoidal encoding, a row per position")
-    worst = Number("Largest |PE(p + k) − M_k PE(p)|, × 10⁻¹⁴", 1e14 * float(found.error.max()), 1e14 * found.wrong_step, 1)
+    error, wrong = 1e14 * float(found.error.max()), 1e14 * found.wrong_step
+    worst = Number("Largest |PE(p + k) − M_k PE(p)|, × 10⁻¹⁴", error, wrong, 1, against="with M of a wrong step")
     numbers([worst])
-    st.caption("Beside it, where the word chance stands: the same with M of the wrong step.")
     shape = model_shape(params.model)
     cost = costs(shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.d_model, shape.d_head, shape.context)
     header = {
@@ -136,8 +200,10 @@ def _apply(panel: Panel, label: str, read: Callable[[], RopeParams]) -> None:
     """Draw a button that moves every control to settings read from JSON, or the sentence why they cannot be used."""
     with mishaps():
         found = read()
-        law = frequencies(found)
-        st.button(escaped(label), on_click=panel.apply, args=(panel.write(found, tab="Stretch"),))
+        law, link = frequencies(found), panel.write(found, tab="Stretch")
+        st.button(escaped(label), on_click=panel.apply, args=(link,))
+        for note in panel.settle(link)[1]:
+            st.warning(escaped(note))
         st.caption(
             f"{figures.NAMES[found.scheme]}, factor {found.factor:g}, base {found.base:g}, width {found.d_head}, attention {law.attention_factor:.4f}"
         )

@@ -9,6 +9,7 @@ FIELDS = ("position", "base", "kind", "q", "k")
 link = {name: st.query_params.get(name) for name in ("d", "law", *FIELDS)}
 d, base, factor = int(link["d"] or 8), float(link["base"] or 10000), float(link["law"] or 1)
 inv_freq = [base ** (-2 * i / d) for i in range(d // 2)]
+scaled = [float(v) for v in st.query_params["frequencies"].split(",")] if "frequencies" in st.query_params else [t / factor for t in inv_freq]
 ones = [1.0, 0.0] * (d // 2)
 
 
@@ -35,15 +36,17 @@ by_hand(
         "base": base,
         "position": int(link["position"] or 12),
         "original_context": 256,
+        "attention_factor": float(st.query_params.get("attention") or 1),
         "inv_freq": inv_freq,
-        "scaled_inv_freq": [theta / factor for theta in inv_freq],
+        "scaled_inv_freq": scaled,
         "q": [float(v) for v in link["q"].split(",")] if link["q"] else ones,
         "k": [float(v) for v in link["k"].split(",")] if link["k"] else ones,
         "kind": link["kind"] or "same",
         "farthest": 512,
+        "drawn": f"{d // 2} of 16 pairs drawn",
         "label": "Pairs of a vector turning with position",
     },
-    height=620,
+    height="content",
     on_release=released,
 )
 st.write(f"runs {st.session_state['runs']}; told {st.session_state.get('told', [])}")

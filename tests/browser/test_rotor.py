@@ -1,12 +1,17 @@
 """The rotor in Chromium: its mathematics against numpy and torch, its hand against the page, and its pace."""
 
 import os
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
 import torch
 
+from engine.rope import RopeParams, rotor_numbers
+from engine.rope import frequencies as engine_frequencies
+from engine.rope import rotor as engine_rotor
+from engine.rope_scores import score_by_distance
 from tests.browser.conftest import serve
 from tests.conftest import ROOT
 
@@ -124,6 +129,33 @@ def test_what_is_drawn_is_what_was_computed(rotor):
             np.testing.assert_allclose(point(v, name, pair), [np.cos(angle), np.sin(angle)], atol=1e-9)
     assert f"{np.cos(40 * theta / 2).sum():+.2f}" in title(v)
     assert v.page.locator(".rotor .unfinished.pair").count() == sum(2 * np.pi / theta > 256)
+
+
+@pytest.mark.parametrize("scheme", ["yarn", "none", "pi"])
+def test_the_score_is_the_engines_attention_factor_included(rotor, scheme):
+    params = RopeParams(d_head=8, scheme=scheme, factor=8.0, position=40)
+    turning = engine_rotor(params)
+    v = rotor(f"position=40&attention={turning.attention_factor}&frequencies={','.join(map(repr, turning.scaled_inv_freq.tolist()))}")
+    expected = rotor_numbers(params, turning, engine_frequencies(params))["score"].value
+    assert f"{expected:+.2f}," in title(v)
+    assert (turning.attention_factor > 1) == (scheme == "yarn") == ("attention" in title(v))
+    far = score_by_distance(replace(params, reach=2))
+    assert np.interp(40, far.delta, far.scaled) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("width", "height", "d", "diameter"), [(1280, 720, 8, 70), (1280, 720, 16, 55), (390, 844, 8, 80), (390, 844, 16, 75)])
+def test_circles_are_large_enough_and_nothing_is_clipped(rotor, width, height, d, diameter):
+    v = rotor(f"d={d}", viewport={"width": width, "height": height})
+    for size in ("16px", "20px"):  # the projector's view has larger letters
+        v.page.evaluate("size => { document.documentElement.style.fontSize = size; }", size)
+        v.page.wait_for_timeout(400)
+        found = v.page.evaluate("""() => { const box = document.querySelector(".rotor .circles").getBoundingClientRect();
+            const inside = [...document.querySelectorAll(".rotor .pair :is(.rim, text)")].every((node) => {
+                const at = node.getBoundingClientRect(); return at.top >= box.top - 1 && at.bottom <= box.bottom + 1; });
+            const rims = [...document.querySelectorAll(".rotor .circles .rim")];
+            return [inside, Math.min(...rims.map((node) => node.getBoundingClientRect().width))]; }""")
+        assert found[0]
+        assert found[1] >= diameter
 
 
 def test_a_dragged_point_follows_the_hand_and_is_told_on_release_only(rotor):

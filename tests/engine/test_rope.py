@@ -10,10 +10,11 @@ import torch
 
 from engine.cli import main
 from engine.errors import InputError
-from engine.rope import RopeParams, divisors, frequencies, rotor, rotor_numbers, score, shown_pairs
+from engine.rope import RopeParams, divisors, example_lists, frequencies, rotor, rotor_numbers, score, shown_pairs
 from engine.rope_laws import LAWS, correction_index, dynamic_base, ntk_base
 from engine.rope_scores import (
     costs,
+    rotation,
     score_by_distance,
     shift_errors,
     shift_matrix,
@@ -22,6 +23,7 @@ from engine.rope_scores import (
     temperature,
     unseen_phases,
 )
+from pages.shared import data
 
 LLAMA = RopeParams(d_head=128, base=1e4, original_context=4096, factor=4.0)
 SHORT, LONG = (",".join(f"{1 + i / step:.6g}" for i in range(64)) for step in (70, 7))
@@ -147,6 +149,33 @@ def test_the_rotor_is_rope_of_its_own_width():
         assert result.d == shown
         np.testing.assert_allclose(result.inv_freq, 1e4 ** (-2 * np.arange(shown // 2) / shown))
         assert len(shown_pairs(d_head)) == shown // 2
+
+
+def test_the_example_lists_are_by_parts_beyond_and_nothing_within():
+    for given in (RopeParams(), LLAMA):
+        params = replace(given, scheme="longrope", **example_lists(given))
+        beyond, within = frequencies(params), frequencies(replace(params, length=given.original_context))
+        np.testing.assert_allclose(beyond.ratio, frequencies(replace(given, scheme="by_parts")).ratio, rtol=1e-5)
+        np.testing.assert_allclose(within.ratio, 1)
+
+
+def test_the_preset_holds_the_example_lists():
+    link = next(p.link for p in data.lab("rope").presets if p.label.startswith("LongRoPE"))
+    assert {name: link[name] for name in ("short_factor", "long_factor")} == example_lists(RopeParams())
+
+
+def test_the_rotation_matrix_is_orthogonal_and_the_check_can_fail():
+    found = rotation(RopeParams(position=40))
+    blocks = [[[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]] for a in 40 * rotor(RopeParams()).inv_freq]
+    np.testing.assert_allclose(found.matrix, torch.block_diag(*map(torch.tensor, blocks)).numpy(), atol=1e-6)
+    assert max(found.orthogonal, found.hops) < 1e-13 < 0.1 < found.unrelated
+
+
+def test_the_score_has_the_attention_factor_squared():
+    params, plain = RopeParams(factor=8.0, position=40), RopeParams(factor=8.0, position=40, attention_factor=1.0)
+    under, without = (rotor_numbers(p, rotor(p), frequencies(p))["score"] for p in (params, plain))
+    assert under.value == pytest.approx(without.value * (0.1 * math.log(8) + 1) ** 2)
+    assert under.chance == pytest.approx(math.sqrt(2))
 
 
 def test_rotor_vectors():

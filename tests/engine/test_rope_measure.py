@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine.errors import InputError, LabError
+from engine.errors import Abandoned, InputError, LabError
 from engine.models.loading import open_model
 from engine.models.rope_config import export
 from engine.models.turning import losses, own_rotation
 from engine.models.weights import model_shape
 from engine.rope import RopeParams
 from engine.rope_laws import LAWS
-from engine.rope_measure import PARTS, POINTS, WINDOWS, _rotations, _windows, all_losses, induction, loss_numbers, loss_part, together
+from engine.rope_measure import PARTS, POINTS, WINDOWS, _rotations, _windows, all_losses, induction, loss_numbers, loss_part, loss_rows, together
 from tests.conftest import FABLE
 
 LISTS = {"short_factor": ",".join(["1"] * 16), "long_factor": ",".join(f"{1 + i / 5}" for i in range(16))}
@@ -74,6 +74,27 @@ def test_what_a_page_reads_off(measured):
     assert found["price"].value == pytest.approx(measured.at_1x[1].mean() - measured.at_1x[0].mean())
     assert found["loss"].value == pytest.approx(measured.longer[1][:, POINTS:].mean())
     assert loss_numbers(RopeParams(scheme="none"), measured)["rescued"].value == 0
+
+
+def test_rows_hold_every_curve_and_the_price(measured):
+    rows = loss_rows(measured)
+    of_pi = [row for row in rows if row[1] == "pi"]
+    np.testing.assert_allclose([row[3] for row in of_pi if row[0] == "loss"], measured.curve("pi")[0])
+    assert next(row[3] for row in of_pi if row[0] == "price at 1x") == pytest.approx(measured.at_1x[1].mean() - measured.at_1x[0].mean())
+    assert len(rows) == len(LAWS) * (2 * POINTS + 3)
+
+
+def test_an_abandoned_window_stops_between_batches():
+    told = []
+
+    def leave(*step):
+        told.append(step)
+        if len(told) > 1:
+            raise Abandoned(step[2])
+
+    with pytest.raises(Abandoned, match="Held-out text under 7 laws, windows of 2,048 tokens"):
+        loss_part(1)(RopeParams(reach=8), leave)
+    assert told[-1][:2] == (WINDOWS, PARTS * WINDOWS)
 
 
 def test_induction_by_distance():
