@@ -80,7 +80,7 @@ def test_any_link_settles_once_and_says_what_was_wrong(query):
         ({"kind": "c"}, "a", "Kind: 'c' is not an option (accepted: a, b); using 'a'."),
         ({"on": "maybe"}, "false", "On: 'maybe' is neither true nor false (accepted: true, false); using 'false'."),
         ({"tab": "Three"}, "One", "Tab: 'Three' is not an option (accepted: One, Two); using 'One'."),
-        ({"words": "x" * 30}, "x" * 20, f"Words: '{'x' * 30}' is outside at most 20 characters; using '{'x' * 20}'."),
+        ({"words": "x" * 30}, "x" * 20, f"Words: '{'x' * 30}' is outside the limit of 20 characters; using '{'x' * 20}'."),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_accepted(query, good, said):
