@@ -85,7 +85,7 @@ def test_vectors_that_are_too_long_or_not_finite_are_said():
     assert "v: 'nan,1' is not a list of numbers" in text
     assert "Seen from: '400,x' is not a list of numbers" in text
     assert "a: '1e9,0' is outside 2 to 3 numbers from -3 to 3" in text
-    assert "Points: '1,2,3,4,5' is not a list of numbers (accepted: in groups of 2, 4 to 24 numbers" in text
+    assert "Points: '1,2,3,4,5' is not a list of numbers of the right length (accepted: in groups of 2, 4 to 24 numbers" in text
 
 
 @pytest.mark.parametrize("query", [{"tab": "A real head", "prompt": "   "}, {"tab": "A real head", "prompt": "fox " * 90}])
