@@ -59,12 +59,10 @@ def scored(name: str, params: SpectraParams) -> HeadScore:
 
 
 def head_switch(panel: Panel, params: SpectraParams) -> None:
-    """Draw the switch of the chosen head: on while it is as trained, off if it is among the changed heads."""
+    """Draw the button that adds the chosen head to the changed heads, or takes it out: a button, which keeps no state of its own."""
     here, now = (params.layer, params.head), set(parse_heads(params.off))
-    intact = here not in now
-    flip = lambda: panel.pick({"off": write_heads(now ^ {here})})  # noqa: E731
-    # a widget of its own for each head and state: what a browser still holds of another one cannot flip this one
-    st.toggle(f"Head {params.layer}.{params.head} intact", intact, key=f"intact_{params.layer}_{params.head}_{intact}", on_change=flip)
+    label = f"Switch {params.layer}.{params.head} {'on' if here in now else 'off'}"
+    st.button(label, key="switch", on_click=panel.pick, args=({"off": write_heads(now ^ {here})},))
 
 
 def sets_of_heads(panel: Panel, params: SpectraParams) -> None:

@@ -75,8 +75,6 @@ class Panel:
         if notes:
             self._mend(good, state, query)
             _say_and_rerun(notes)
-        if _going_back():
-            self._follow(good)
         try:
             return self.params(good, **limits)
         except LabError as error:
@@ -149,12 +147,6 @@ class Panel:
     def offers(self, link: Mapping[str, str]) -> bool:
         """Return whether every setting of a link may be asked for here: a hosted page does not offer every model."""
         return not self.settle(link)[1]
-
-    def _follow(self, good: Mapping[str, str]) -> None:
-        """Set every drawn control to the link that the visitor went back to, also those that are folded away."""
-        for name, control in self.controls.items():
-            if name in st.session_state and not by_hand(control):
-                st.session_state[name] = control.parse(good[name]) if name in good else self.defaults[name]
 
     def apply(self, link: Mapping[str, str]) -> None:
         """Set every control to a preset's link, the others to their defaults; for callbacks, before the page runs."""
