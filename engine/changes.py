@@ -15,7 +15,7 @@ from engine.heads import parse_heads
 from engine.linalg import truncating_factors
 from engine.models.attention import tensors_of
 from engine.models.behaviour import repeated_tokens
-from engine.models.catalog import ASSETS
+from engine.models.catalog import PROSE
 from engine.models.families import Shape
 from engine.models.interventions import Change, Member, mean_z, measured, sequence_copying, sequence_losses
 from engine.models.loading import open_model, open_tokenizer, require_causal, require_unembedding
@@ -23,7 +23,6 @@ from engine.models.weights import layer_heads, model_shape
 from engine.progress import OnStep, silent
 from engine.spectra import SpectraParams
 
-PROSE = ASSETS / "data" / "held-out-prose.txt"
 CONTEXT = 128
 PER_SEED = 4
 

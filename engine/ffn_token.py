@@ -1,47 +1,21 @@
 """What the feed-forward lab reads of a real model: a layer's input at a token, and on held-out prose."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
 from engine.errors import InputError
 from engine.ffn_params import FfnParams
-from engine.models.catalog import ASSETS, checkpoint_folder, identity, sha256
+from engine.models.catalog import PROSE, identity
 from engine.models.configuration import shape_of
 from engine.models.feedforward import FeedForward, d_ff_of, feed_forward, layer_input, layer_module, names_of
 from engine.models.loading import open_model, open_tokenizer, require_unembedding, tokenize
 from engine.models.weights import model_shape
-from engine.params import uses
 from engine.progress import OnStep, silent
 
 TOKEN_LIMIT = 128
 DRAWS = 16
-TEXT = ASSETS / "data" / "held-out-prose.txt"
 TEXT_TOKENS, WINDOW = 4096, 128
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """Which weights these are: the model's name, the SHA-256 of its weights, and its sizes."""
-
-    model: str
-    sha256: str
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    d_model: int
-    d_head: int
-    d_ff: int
-
-
-@uses("model")
-def facts(params: FfnParams, on_step: OnStep = silent) -> ModelFacts:
-    """Return which weights are looked at; the files are fetched if need be."""
-    checkpoint_folder(params.model, on_step)
-    shape = model_shape(params.model)
-    sizes = (shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.d_model, shape.d_head, d_ff_of(params.model))
-    return ModelFacts(params.model, sha256(params.model), *sizes)
 
 
 def token_input(params: FfnParams, on_step: OnStep = silent) -> tuple[list[str], torch.Tensor, FeedForward, torch.Tensor]:
@@ -104,6 +78,6 @@ def text_ids(model: str) -> list[int]:
 
 @lru_cache(maxsize=4)
 def _ids(model: str, _identity: tuple) -> tuple[int, ...]:
-    text = TEXT.read_text(encoding="utf-8")[: 8 * TEXT_TOKENS]
+    text = PROSE.read_text(encoding="utf-8")[: 8 * TEXT_TOKENS]
     ids = open_tokenizer(model)(text)["input_ids"][:TEXT_TOKENS]
     return tuple(ids)

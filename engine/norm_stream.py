@@ -11,10 +11,11 @@ import torch
 
 from engine.linalg import energy_effective_rank
 from engine.models.behaviour import token_losses
+from engine.models.catalog import PROSE
 from engine.models.loading import open_model, open_tokenizer, require_causal, require_unembedding, tokenize
 from engine.models.streams import Replacement, folded, mean_direction, norm_inputs, stream_norms, with_norms
 from engine.models.weights import model_shape
-from engine.norm_values import PROSE, NormsParams
+from engine.norm_values import NormsParams
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, silent
 from engine.spectra import SpectraParams, head_spectra

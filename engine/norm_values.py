@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from engine.errors import InputError
-from engine.models.catalog import ASSETS
+from engine.models.catalog import PROSE
 from engine.models.loading import open_model, open_tokenizer
 from engine.models.streams import norm_inputs
 from engine.models.weights import model_shape
@@ -21,7 +21,6 @@ PLACES = ("none", "post", "pre")
 MOST = {"batch": 256, "tokens": 256, "features": 4096, "depth": 200, "width": 128, "seeds": 32}
 MOST_ENTRIES = 2**20
 PASSAGES, POSITIONS, SKIPPED = 16, 1024, 4000
-PROSE = ASSETS / "data" / "held-out-prose.txt"
 
 
 @dataclass(frozen=True)

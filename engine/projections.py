@@ -5,6 +5,7 @@ Sources: seeds 000 and 001 (sections 01 to 06, widget A), seed 003 (sections 02 
 
 from dataclasses import dataclass
 
+from engine.models.facts import ModelFacts, model_facts
 from engine.progress import OnStep, silent
 from engine.subspaces.angles import AnglesResult, angle_numbers, angles
 from engine.subspaces.conditioning import AspectResult, TrainingResult, aspect_conditions, condition_numbers, training_conditions, training_sentence
@@ -14,10 +15,8 @@ from engine.subspaces.orthogonalise import STEP_COUNT, LossResult, StepsResult, 
 from engine.subspaces.params import METHODS, WEIGHTS, ProjectionsParams, canonical
 from engine.subspaces.projectors import ParallelResult, SubspaceResult, parallel_columns, parallel_numbers, projector_table, subspace
 from engine.subspaces.reading import (
-    ModelFacts,
     RandomResult,
     ReadingResult,
-    model_facts,
     random_energy,
     random_number,
     reading,

@@ -9,7 +9,7 @@ import torch
 
 from engine.errors import InputError
 from engine.models.behaviour import repeated_tokens
-from engine.models.catalog import ASSETS
+from engine.models.catalog import PROSE
 from engine.models.families import Rotation
 from engine.models.loading import open_model, open_tokenizer, require_causal, require_unembedding
 from engine.models.turning import losses, own_rotation, predictions
@@ -19,7 +19,6 @@ from engine.progress import OnStep, silent
 from engine.rope import LAW, REACH_LIMIT, RopeParams
 from engine.rope_laws import LAWS, scaled
 
-TEXT = ASSETS / "data" / "held-out-prose.txt"
 POINTS, PARTS, WINDOWS = 8, 6, 1
 TOKEN_LIMIT, BATCH_TOKENS = 8192, 4096
 REPEATS, SEQUENCES = (16, 32, 64, 128, 256, 512, 1024), 4
@@ -177,7 +176,7 @@ def _windows(name: str, model, part: int, length: int) -> torch.Tensor:
 
 @lru_cache(maxsize=4)
 def _tokens(name: str) -> list[int]:
-    return open_tokenizer(name)(TEXT.read_text(encoding="utf-8"), add_special_tokens=False)["input_ids"]
+    return open_tokenizer(name)(PROSE.read_text(encoding="utf-8"), add_special_tokens=False)["input_ids"]
 
 
 @dataclass(frozen=True)

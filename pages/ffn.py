@@ -14,7 +14,6 @@ from engine.ffn_cost import ARCHITECTURES, cost  # noqa: E402
 from engine.ffn_fit import drawn_points, fit  # noqa: E402
 from engine.ffn_ledger import ledger  # noqa: E402
 from engine.ffn_params import MOST_LINES, SNAPSHOT_EVERY, STEPS, FfnParams  # noqa: E402
-from engine.ffn_token import facts  # noqa: E402
 from engine.models.feedforward import d_ff_of  # noqa: E402
 from pages.parts import ffn as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
@@ -58,7 +57,7 @@ lab = open_lab("ffn")
 shape = models.shape(PANEL)
 with models.refusing(PANEL):
     d_ff = d_ff_of(PANEL.read().model)
-    models.sidebar(PANEL, run(facts, PANEL.read()))
+    models.sidebar(PANEL)
 
 
 def limits_now() -> dict[str, int]:

@@ -74,8 +74,7 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 draw(PANEL, params, result)
-    share(PANEL, params)
-    take_away("lora", params, {"sweep": sweep}, lambda: table(run(sweep, params)))
+    share(PANEL, params, lambda: take_away("lora", params, {"sweep": sweep}, lambda: table(run(sweep, params))))
 
 
 explore()

@@ -54,8 +54,7 @@ PANEL = Panel(
 
 lab = open_lab("norms")
 shape = models.shape(PANEL)
-with models.refusing(PANEL):
-    models.sidebar(PANEL, models.described(PANEL.read().model))
+models.sidebar(PANEL)
 
 
 @st.fragment

@@ -18,10 +18,10 @@ from pages.shared.guess import guess  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.linked import Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.takeaway import take_away  # noqa: E402
 from pages.shared.typed import Typed  # noqa: E402
 
 KEYS = "Arrow keys move a tip by 0.1, with Shift by 0.01; in 3-D, Page Up and Page Down lift and lower it, and the background turns the view."
-from pages.shared.takeaway import take_away  # noqa: E402
 
 PANEL = Panel(
     engine.ProjectionsParams,
@@ -55,8 +55,7 @@ DRAWN = {
 lab = open_lab("projections")
 shape = models.shape(PANEL)
 of_model = {"layer": shape.n_layers - 1, "head": shape.n_heads - 1, "rank": shape.d_model}
-with models.refusing(PANEL):
-    models.sidebar(PANEL, run(engine.model_facts, PANEL.read(**of_model)))
+models.sidebar(PANEL)
 
 
 @st.fragment

@@ -58,7 +58,7 @@ PANEL = Panel(
 
 lab = open_lab("rope")
 models.shape(PANEL)
-models.sidebar(PANEL, models.described(PANEL.read().model))
+models.sidebar(PANEL)
 
 
 @st.fragment

@@ -51,8 +51,9 @@ limits = {
     "keep": shape.d_head,
     **dict.fromkeys(("off", "compare", "partner"), (shape.n_layers, shape.n_heads)),
 }
+models.sidebar(PANEL)
 with models.refusing(PANEL):
-    models.sidebar(PANEL, run(head_spectra, PANEL.read(**limits)))
+    run(head_spectra, PANEL.read(**limits))
 
 
 @st.fragment

@@ -17,6 +17,9 @@ from engine.models.files import weight_paths
 from engine.progress import OnStep, silent
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
+PROSE = ASSETS / "data" / "held-out-prose.txt"
+"""Text that Fable never saw in training; every loss of the labs is measured on it."""
+
 HOSTED, ALLOWED = "BARE_WEIGHTS_HOSTED", "BARE_WEIGHTS_MODELS"
 
 

@@ -10,7 +10,6 @@ import torch
 
 from engine.errors import InputError
 from engine.models.attention import attention_input, down_input, down_weight
-from engine.models.catalog import sha256
 from engine.models.families import Shape
 from engine.models.loading import open_model, tokenize
 from engine.models.weights import LayerHeads, model_shape, read_layers
@@ -20,19 +19,6 @@ from engine.subspaces.params import ProjectionsParams
 
 TOKEN_LIMIT = 128
 WIDE, NARROW = 768, 64
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """Which model it is, and its sizes."""
-
-    model: str
-    sha256: str
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    d_model: int
-    d_head: int
 
 
 @dataclass(frozen=True)
@@ -86,14 +72,6 @@ class RandomResult:
     d: int
     r: int
     shares: np.ndarray
-
-
-@uses("model")
-def model_facts(params: ProjectionsParams, on_step: OnStep = silent) -> ModelFacts:
-    """Return which model it is, and its sizes, from its config and its files."""
-    shape = model_shape(params.model)
-    sizes = (shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.d_model, shape.d_head)
-    return ModelFacts(params.model, sha256(params.model), *sizes)
 
 
 @uses("model", "weight", "layer", "head", "prompt")

@@ -3,16 +3,17 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import streamlit as st
 import torch
 
 from engine.device import compute_device
 from engine.errors import ModelError
-from engine.models.catalog import CATALOG, is_here, is_hosted, offered, sha256
+from engine.models.catalog import CATALOG, is_here, is_hosted, offered
+from engine.models.facts import ModelFacts, model_facts
 from engine.models.families import Shape
 from engine.models.weights import model_shape
+from pages.shared.compute import run
 from pages.shared.controls import Named
 from pages.shared.layout import escaped
 from pages.shared.panel import Panel
@@ -56,27 +57,19 @@ def refusing(panel: Panel) -> Iterator[None]:
         panel.refuse("model", str(error))
 
 
-def described(name: str) -> SimpleNamespace:
-    """Return what the sidebar says of a model, for pages whose result does not carry it."""
-    of = model_shape(name)
-    sizes = {size: getattr(of, size) for size in ("n_layers", "n_heads", "n_kv_heads", "d_model", "d_head")}
-    return SimpleNamespace(model=name, sha256=sha256(name), **sizes)
-
-
-def sidebar(panel: Panel, result) -> None:
-    """Draw the choice of model, and say which weights these are and what computed with them."""
-    with st.sidebar:
+def sidebar(panel: Panel) -> None:
+    """Draw the choice of model, and say which weights these are; a model that turns out to be unusable is refused."""
+    with st.sidebar, refusing(panel):
         panel.draw("model")
-        _provenance(result)
+        _provenance(run(model_facts, panel.read()))
 
 
-def _provenance(result) -> None:
-    entry = CATALOG.get(result.model)
+def _provenance(facts: ModelFacts) -> None:
+    entry = CATALOG.get(facts.model)
     if entry:
         st.markdown(f"**{entry.label}**")
         st.caption(f"Licence: {entry.licence}" + ("" if entry.verified else ", to be checked on the hub"))
-    st.caption(
-        f"{result.n_layers} layers, {result.n_heads} heads, {result.n_kv_heads} key-value heads, d_model {result.d_model}, d_head {result.d_head}"
-    )
-    st.caption(f"SHA-256 of the weights: `{result.sha256[:16]}…`")
-    st.caption(f"Computed on {compute_device().label} in float64, torch {torch.__version__}, streamlit {st.__version__}.")
+    st.caption(f"{facts.n_layers} layers, {facts.n_heads} heads, {facts.n_kv_heads} key-value heads, d_model {facts.d_model}, d_head {facts.d_head}")
+    st.caption(f"SHA-256 of the weights: `{facts.sha256[:16]}…`")
+    st.caption(f"Computed on {compute_device().label}: spectra in float64, forward passes in float32.")
+    st.caption(f"torch {torch.__version__}, streamlit {st.__version__}.")

@@ -82,12 +82,13 @@ class Panel:
 
     def _culprit(self, good: Mapping[str, str]) -> str:
         """Return the setting that the engine refuses on its own; of a combination, one that can be put back."""
-        for name in good:
+        asked = [f.name for f in fields(self.params_class) if f.name in good]
+        for name in asked:
             try:
                 self.params({name: good[name]})
             except LabError:
                 return name
-        return next(name for name in good if name in self.defaults and good[name] != self.controls[name].write(self.defaults[name]))
+        return next(name for name in asked if good[name] != self.controls[name].write(self.defaults[name]))
 
     def refuse(self, name: str, reason: str) -> None:
         """Put one control back to its default, say why, and run the page again: for a value that only the engine can judge."""
