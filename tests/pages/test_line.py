@@ -115,7 +115,7 @@ def test_a_full_line_is_refused_with_the_limit_and_when_to_come_again(gate):
     jobs = [store.join("busy", behind(gate), visitor=0)]
     wait_until(lambda: jobs[0].started)
     jobs += [store.join(n, behind(gate), visitor=n) for n in (1, 2)]
-    with pytest.raises(Busy, match="2 long computations wait in line.* in about [0-9]+ s"):
+    with pytest.raises(Busy, match=r"2 long computations wait in line.* in about [0-9]+ s"):
         store.join(3, behind(gate), visitor=3)
     assert store.join(2, behind(gate), visitor=3) is jobs[2]  # who asks for what is in line already needs no room
     gate.set()
