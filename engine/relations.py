@@ -1,10 +1,12 @@
 """Does one number of all heads go with another? Spearman's rank correlation, beside what shuffled heads give."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from engine.errors import InputError
+from engine.params import frozen
 from engine.scalars import BAND
 
 DRAWS = 5000
@@ -36,11 +38,16 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, draws: int = DRAWS, seed: int
     if x.shape != y.shape or len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError(f"A rank correlation needs at least 3 pairs of finite numbers; received {len(x)} and {len(y)}.")
     a, b = (_standardised(_ranks(v)) for v in (x, y))
-    rng = np.random.default_rng(seed)
-    by_chance = np.array([a @ rng.permutation(b) for _ in range(draws)])
+    by_chance = _shuffled(a.tobytes(), b.tobytes(), draws, seed)
     rho = float(a @ b)
     p = (1 + np.count_nonzero(np.abs(by_chance) >= abs(rho) - 1e-12)) / (1 + draws)
     return RankCorrelation(rho, float(p), tuple(float(v) for v in np.percentile(by_chance, BAND)), len(x))
+
+
+@lru_cache(maxsize=64)  # a page asks again at every move of a slider that changes neither column
+def _shuffled(a: bytes, b: bytes, draws: int, seed: int) -> np.ndarray:
+    rng, a, b = np.random.default_rng(seed), np.frombuffer(a), np.frombuffer(b)
+    return frozen(np.array([a @ rng.permutation(b) for _ in range(draws)]))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

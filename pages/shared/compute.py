@@ -5,7 +5,9 @@ line and its progress. The key holds everything that can influence a result.
 """
 
 import gc
+import time
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -66,7 +68,13 @@ def is_stored(function: Callable, params) -> bool:
 
 def _key(function: Callable, params) -> Hashable:
     """Return all that can influence a result: function, parameters, device, and the identity of the model's files."""
-    return _name(function), params, compute_device().name, identity(params.model) if hasattr(params, "model") else None
+    return _name(function), params, compute_device().name, _identity(params.model, int(time.monotonic())) if hasattr(params, "model") else None
+
+
+@lru_cache(maxsize=64)
+def _identity(model: str, _second: int) -> Hashable:
+    """Return what identifies a model's files, looked up once a second: a page asks ten times in a run."""
+    return identity(model)
 
 
 def _kind(function: Callable, params) -> Hashable:
