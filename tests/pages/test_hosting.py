@@ -119,7 +119,7 @@ def test_a_link_beyond_a_limit_says_the_limit_and_uses_the_nearest(monkeypatch, 
     monkeypatch.setenv(HOSTED, "1")
     monkeypatch.setenv(NUMBERS["prompt"].variable, "100")
     monkeypatch.setenv(NUMBERS["sweep"].variable, "2")
-    app = AppTest.from_file("streamlit_app.py", default_timeout=120).run()
+    app = AppTest.from_file(str(ROOT / "streamlit_app.py"), default_timeout=120).run()
     app.switch_page(f"pages/{lab}.py")
     for name, value in link.items():
         app.query_params[name] = value
