@@ -10,7 +10,9 @@ counts against it. Times are from a move to the end of the script's run, as the 
 import argparse
 import asyncio
 import os
+import signal
 import statistics
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -30,8 +32,9 @@ SLIDERS = {
     "spectra": ("", "Layer"),
 }
 """Lab -> its link and the slider that is moved. Every value is computed once before the room comes in."""
-LONG = ("rope?reach=8", "rope?reach=7", "rope?scheme=ntk&reach=6", "norms?tab=Depth&depth=200&seeds=8", "norms?tab=Depth&depth=200&seeds=8&seed=1")
+LONG = ("rope?reach=8", "rope?reach=7", "rope?scheme=ntk&reach=6", "ffn?width=45&seed=3", "ffn?width=60&seed=4")
 SPREAD = 10.0
+LONGEST = 120.0
 
 
 def lines() -> Iterator[str]:
@@ -58,14 +61,19 @@ def mixed(port: int, pid: int, labs: tuple[str, ...], visitors: int, seconds: fl
     busy = [Visitor(port, *link.split("?")) for link in LONG]
 
     async def both():
-        waiting = asyncio.gather(*(one.arrive() for one in busy), return_exceptions=True)
+        waiting = [asyncio.create_task(one.arrive()) for one in busy]
         line = await room("all labs and five long jobs", spread, seconds, pid)
-        return line, await waiting
+        await asyncio.wait(waiting, timeout=LONGEST)
+        late = [task for task in waiting if not task.done()]
+        for task in late:
+            task.cancel()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        return line, [f for f in found if not isinstance(f, asyncio.CancelledError)], len(late)
 
-    line, took = asyncio.run(both())
+    line, took, late = asyncio.run(both())
     lost = [repr(t) for t in took if not isinstance(t, float)] + list(troubles(busy))
     yield line
-    yield f"  long jobs: {', '.join(f'{t:.0f} s' for t in took if isinstance(t, float))}; lost {len(lost)} {lost[:3]}"
+    yield f"  long jobs: {', '.join(f'{t:.0f} s' for t in took if isinstance(t, float))}; {late} still under way; lost {len(lost)} {lost[:3]}"
 
 
 async def walk(visitor: Visitor) -> None:
@@ -159,5 +167,6 @@ if __name__ == "__main__":
     parser.add_argument("--visits", type=int, default=100, help="that come and go at the end")
     parser.add_argument("--labs", default=",".join(SLIDERS))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers it has started end with it
     for said in measured(options.visitors, options.seconds, options.visits, tuple(options.labs.split(","))):
         print(said, flush=True)
