@@ -8,7 +8,9 @@ if "numpy" not in sys.modules:  # afterwards it would come too late: see engine.
 
 import streamlit as st
 
-from pages.shared import navigation
+from pages.shared import hosting, layout, navigation
 
 st.set_page_config(page_title="Bare Weights", page_icon="assets/icon.svg", layout="wide", initial_sidebar_state="collapsed")
-navigation.run()
+with layout.mishaps():
+    hosting.settle()
+    navigation.run()

@@ -5,6 +5,8 @@ which Apple's GPUs lack, so those are never chosen on their own.
 """
 
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -16,10 +18,12 @@ import numpy as np
 import torch
 
 from engine.errors import InputError
+from engine.settings import settings
 
 SETTING = "BARE_WEIGHTS_DEVICE"
+BACKGROUND = 5  # the kernel's "nice" value: about a third of the share of a thread at 0
 CHOICES = ("auto", "cpu", "cuda")
-CPU_THREADS = torch.get_num_threads()
+CPU_THREADS = min(torch.get_num_threads(), settings().threads or torch.get_num_threads())
 NUMPY_ALONE = os.environ.get("OPENBLAS_NUM_THREADS") == "1"
 """Whether numpy keeps to the thread that calls it. The programs of this repository say so before numpy is imported."""
 
@@ -55,6 +59,12 @@ def use_all_threads() -> None:
     torch hands the setting of the thread that set it last to every new thread, so a worker must say what it wants.
     """
     torch.set_num_threads(CPU_THREADS)
+
+
+def give_way() -> None:
+    """Let other threads of this process run first, where the system ranks threads (Linux): for work that nobody drags a slider for."""
+    if hasattr(os, "setpriority") and sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND)
 
 
 def parallel_map(function: Callable, items: Iterable) -> list:

@@ -18,7 +18,7 @@ from engine.models.feedforward import d_ff_of  # noqa: E402
 from pages.parts import ffn as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Number, Scrubbed, Switch, Text  # noqa: E402
+from pages.shared.controls import Choice, Integer, Number, Scrubbed, Switch, prompt  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.linked import Menu, Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
@@ -40,7 +40,7 @@ PANEL = Panel(
     neuron=Integer("Neuron", 0),
     edit=Choice("At every token", {"mute": "this neuron", "keep": "only the k largest"}),
     keep=Integer("Neurons kept, k", 0),
-    prompt=Text("Prompt", 400),
+    prompt=prompt(400),
     lines=Integer("ReLU units on two inputs", 1, MOST_LINES),
     biases=Switch("With biases"),
     shape=Menu("Configuration", {**{name: of.label for name, of in ARCHITECTURES.items()}, "own": "your own"}),

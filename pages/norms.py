@@ -15,10 +15,11 @@ from engine.figures import norms as figures  # noqa: E402
 from engine.norm_values import INITS, PLACES, STACKS, NormsParams  # noqa: E402
 from engine.norms import block, block_numbers, entries  # noqa: E402
 from engine.params import Number as Reading  # noqa: E402
+from engine.settings import settings  # noqa: E402
 from pages.parts import norms as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Number, Steps, Switch, Text  # noqa: E402
+from pages.shared.controls import Choice, Integer, Number, Steps, Switch, prompt  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
@@ -40,14 +41,14 @@ PANEL = Panel(
     seed=Integer("Seed", 0, 20),
     model=models.control(),
     mean=Number("Mean added to every feature", 0.0, 3.0, 0.1),
-    prompt=Text("Prompt", 400),
+    prompt=prompt(400),
     stack=Choice("Block", dict.fromkeys(STACKS, ""), help="relu: Linear then ReLU; linear: Linear alone"),
     init=Choice("Initialisation", dict.fromkeys(INITS, "")),
     place=Choice("Norm", dict.fromkeys(PLACES, ""), help="post: after the block and its residual; pre: before the block"),
     residual=Switch("Residual"),
     depth=Steps("Blocks", (1, 2, 5, 10, 20, 50, 100, 200)),
     width=Steps("Width", (8, 16, 32, 64)),
-    seeds=Steps("Networks, one seed each", (1, 2, 4, 8, 16)),
+    seeds=Steps("Networks, one seed each", tuple(n for n in (1, 2, 4, 8, 16) if n <= settings().sweep)),
     clip=Switch("Clip gradients at norm 1"),
     running=Switch("Evaluation: running statistics"),
 )

@@ -13,7 +13,7 @@ import engine.projections as engine  # noqa: E402
 from pages.parts import projections as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Text  # noqa: E402
+from pages.shared.controls import Choice, Integer, prompt  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.linked import Numbers  # noqa: E402
@@ -37,7 +37,7 @@ PANEL = Panel(
     weight=Choice("Weight", dict.fromkeys(engine.WEIGHTS, "")),
     layer=Integer("Layer", 0),
     head=Integer("Head", 0),
-    prompt=Text("Prompt", 400),
+    prompt=prompt(400),
     method=Choice("Method", dict.fromkeys(engine.METHODS, "")),
     step=Integer("Step", 0),
     points=Numbers("Points", -2, 2, 24, fewest=4, digits=2, group=2),

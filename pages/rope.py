@@ -18,6 +18,7 @@ from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers  
 from engine.rope_laws import LAWS, PAIRS, RAMPS  # noqa: E402
 from engine.rope_measure import PARTS, loss_numbers, loss_part, pairs_number, together  # noqa: E402
 from engine.rope_scores import score_by_distance  # noqa: E402
+from engine.settings import settings  # noqa: E402
 from pages.parts import rope as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
@@ -35,7 +36,7 @@ PANEL = Panel(
     model=models.control(),
     scheme=Named("Law", tuple(LAWS), free=False),
     factor=Number("Factor", 1.0, 64.0, 0.05),
-    reach=Integer("Length, in trained contexts", 1, 8),
+    reach=Integer("Length, in trained contexts", 1, min(8, settings().sweep)),
     position=Scrubbed("Position", 0, 1_000_000),
     base=parts.Turned("Base", 2.0, 1e9, 0.01),
     d_head=Integer("Head width", 4, 256, 4),

@@ -16,7 +16,7 @@ from engine.spectra import SpectraParams, chance, head_numbers, head_spectra  # 
 from pages.parts import spectra as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
-from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, Text  # noqa: E402
+from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, prompt  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.show import show  # noqa: E402
@@ -36,7 +36,7 @@ PANEL = Panel(
     removal=Menu("A changed head", parts.REMOVALS),
     keep=Integer("Changed heads keep", 0),
     latent=Integer("Numbers kept per token", 1),
-    prompt=Text("Prompt", 2000),
+    prompt=prompt(2000),
     partner=Heads("Partner", most=1),
     kind=Choice("Through the later head's", {"q": "query", "k": "key", "v": "value"}),
 )

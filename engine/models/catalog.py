@@ -5,7 +5,6 @@ On one's own machine: every name below, any hub id (owner/name or owner/name@rev
 """
 
 import hashlib
-import os
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -15,12 +14,11 @@ from engine.errors import ModelError
 from engine.models import hub
 from engine.models.files import weight_paths
 from engine.progress import OnStep, silent
+from engine.settings import is_hosted, settings
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 PROSE = ASSETS / "data" / "held-out-prose.txt"
 """Text that Fable never saw in training; every loss of the labs is measured on it."""
-
-HOSTED, ALLOWED = "BARE_WEIGHTS_HOSTED", "BARE_WEIGHTS_MODELS"
 
 
 @dataclass(frozen=True)
@@ -76,15 +74,9 @@ def offered() -> dict[str, CatalogEntry]:
     return {name: entry for name, entry in CATALOG.items() if not is_hosted() or {name, entry.hub_id} & set(allowed())}
 
 
-def is_hosted() -> bool:
-    """Whether this process serves a public page."""
-    return os.environ.get(HOSTED, "").strip().lower() in ("1", "true", "yes", "on")
-
-
 def allowed() -> tuple[str, ...]:
     """Return what a hosted page may open: Fable, which travels with the lab, and what the operator lists."""
-    listed = (name.strip() for name in os.environ.get(ALLOWED, "").split(","))
-    return tuple(dict.fromkeys(("fable", *(name for name in listed if name))))
+    return tuple(dict.fromkeys(("fable", *settings().models)))
 
 
 def find(model: str) -> Path | str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from engine.settings import settings
 from pages.shared.link import OneOf, Unreadable, quoted
 from pages.shared.linked import Heads, Menu, Numbers
 from pages.shared.typed import Typed
@@ -203,6 +204,11 @@ class Text:
     def draw(self, key: str, value: str) -> str:
         """Draw the text field."""
         return st.text_input(self.label, value, max_chars=self.limit, key=key, bind="query-params")
+
+
+def prompt(limit: int) -> Text:
+    """Return the control of a prompt: as long as the page allows, and the operator."""
+    return Text("Prompt", min(limit, settings().prompt))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Choosing a model: what may be asked for here, what it is, and what to do when it cannot be had."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,23 +8,21 @@ import torch
 
 from engine.device import compute_device
 from engine.errors import ModelError
-from engine.models.catalog import CATALOG, is_here, is_hosted, offered
+from engine.models.catalog import CATALOG, is_here, offered
 from engine.models.facts import ModelFacts, model_facts
 from engine.models.families import Shape
 from engine.models.weights import model_shape
+from engine.settings import is_hosted
 from pages.shared.compute import run
 from pages.shared.controls import Named
 from pages.shared.layout import escaped
 from pages.shared.panel import Panel
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONSENT = "_download"
 
 
 def control() -> Named:
     """Return the model control: what is offered, and on one's own machine any hub id or folder as well."""
-    if st.get_option("server.address") not in LOOPBACK:  # a server that others reach is a hosted one unless it says otherwise
-        os.environ.setdefault("BARE_WEIGHTS_HOSTED", "1")
     names = tuple(offered())
     return Named("Model" if is_hosted() else "Model: a name, a hub id, or a folder", names, free=not is_hosted())
 

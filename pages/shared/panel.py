@@ -28,8 +28,8 @@ class Panel:
             raise TypeError(f"Controls {sorted(controls)} are not the fields {sorted(names)} of {params_class.__name__}.")
         self.params_class, self.tabs = params_class, tabs
         default = params_class()
-        self.defaults = {name: getattr(default, name) for name in names}
         self.controls: dict[str, Control] = {name: controls[name] for name in names}
+        self.defaults = {name: control.clamp(getattr(default, name)) for name, control in self.controls.items()}
         view = dict(view or {}) | ({TAB: (Choice("Tab", dict.fromkeys(tabs, "")), tabs[0])} if tabs else {})
         self.views = tuple(view)
         self.controls |= {name: control for name, (control, _) in view.items()}

@@ -3,13 +3,14 @@
 import streamlit as st
 
 from pages.shared import compute
+from pages.shared.jobs import Store
 from tests.browser.slow import SlowParams, slow
 
 
 @st.cache_resource
 def impatient_store():
     """A store that waits half a second for visitors to come back."""
-    return compute.Store(grace=0.5)
+    return Store(grace=0.5)
 
 
 compute.store = impatient_store

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import Abandoned, InputError
-from pages.shared.compute import Store, size_of
+from pages.shared.jobs import Store, size_of
 
 
 def wait_until(condition, seconds=5.0):

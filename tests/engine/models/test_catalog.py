@@ -6,8 +6,9 @@ import pytest
 
 from engine.errors import ModelError
 from engine.models import catalog
-from engine.models.catalog import ALLOWED, CATALOG, HOSTED, checkpoint_folder, find, identity, offered, sha256
+from engine.models.catalog import CATALOG, checkpoint_folder, find, identity, offered, sha256
 from engine.models.families import FAMILIES
+from engine.settings import ALLOWED, HOSTED
 from tests.engine.models.stub_hub import Repository, commit
 
 

@@ -1,0 +1,163 @@
+"""One computation per key, shared by all who ask; long ones stand in one line, quick ones do not.
+
+A visitor who moves on stops waiting; a job that nobody has waited for during a grace period is told to stop. Results go to
+one store bounded in bytes.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, is_dataclass
+
+import numpy as np
+from cachetools import LRUCache
+
+from engine.device import give_way, use_all_threads
+from engine.errors import Abandoned, LabError
+from pages.shared.line import Job, Line, Pace
+
+QUICK_WORKERS = 2
+
+
+class Busy(LabError):
+    """The line is full, or the visitor has too much in it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job stands in line: how many are before it, and about how many seconds until it starts."""
+
+    ahead: int
+    seconds: float
+
+
+def size_of(result) -> int:
+    """Return roughly how many bytes a result keeps alive."""
+    if isinstance(result, np.ndarray):
+        return result.nbytes
+    if is_dataclass(result):
+        return 200 + sum(size_of(getattr(result, f.name)) for f in fields(result))
+    if isinstance(result, (tuple, list)):
+        return 60 + sum(size_of(item) for item in result)
+    return sys.getsizeof(result)
+
+
+class Store:
+    """Results, bounded in bytes, and the jobs that make them: at most one job per key."""
+
+    def __init__(self, capacity: int = 256 * 2**20, workers: int = 2, grace: float = 10.0, queue: int = 1000, per_visitor: int = 20):
+        self.grace, self.workers, self.queue, self.per_visitor = grace, workers, queue, per_visitor
+        self._lock = threading.Lock()
+        self._finished: LRUCache[Hashable, Job] = LRUCache(capacity, getsizeof=lambda job: size_of(job.result))
+        self._running: dict[Hashable, Job] = {}  # in line, or with a worker
+        self._line, self._pace = Line(), Pace()
+        self._quick = ThreadPoolExecutor(QUICK_WORKERS, thread_name_prefix="quick", initializer=use_all_threads)
+        self._long = ThreadPoolExecutor(workers, thread_name_prefix="long", initializer=_background)
+
+    def join(self, key: Hashable, compute: Callable, kind: Hashable = None, visitor: Hashable = None) -> Job:
+        """Return the job of a key, started or put in line if there is none, with the caller counted as waiting.
+
+        ``kind`` is what tells how long it will take; ``visitor``, whose turn it is. Raises Busy, in one sentence.
+        """
+        with self._lock:
+            job = self._finished.get(key) or self._running.get(key)
+            if job is None:
+                job = Job(key, compute, kind, visitor)
+                quick = self._pace.is_quick(kind)
+                if not quick:
+                    self._make_room(visitor)
+                    self._line.add(job)
+                self._running[key] = job
+                self._quick.submit(self._work, job) if quick else self._long.submit(self._work_on_the_next)
+            job.waiters.append(visitor)
+            job.dropped = False
+            return job
+
+    def has(self, key: Hashable) -> bool:
+        """Return whether the result of a key is there."""
+        with self._lock:
+            return key in self._finished
+
+    def leave(self, job: Job, visitor: Hashable = None) -> None:
+        """Count the caller as no longer waiting."""
+        with self._lock:
+            job.waiters.remove(visitor)
+            job.left_at = time.monotonic()
+
+    def place(self, job: Job) -> Place | None:
+        """Return where a job stands in line; None once a worker has it."""
+        with self._lock:
+            before = self._line.ahead_of(job)
+            return None if before is None else Place(len(before), self._seconds_until_free(before))
+
+    def _make_room(self, visitor: Hashable) -> None:
+        """Give up what was left behind; raise Busy if the visitor waits for too much, or the line is full."""
+        self._forget(self._line.remove(lambda job: job.is_left(self.grace)))
+        if visitor is not None:
+            unfinished = list(self._running.values())
+            if sum(visitor in job.waiters for job in unfinished) >= self.per_visitor:
+                raise Busy(f"{self.per_visitor} long computations of yours are under way, which is the limit here; close a tab or wait for one.")
+            own = [job for job in unfinished if job.visitor == visitor]
+            left = sorted((job for job in own if not job.waiters), key=lambda job: job.left_at)
+            for job in left[: max(len(own) + 1 - self.per_visitor, 0)]:
+                job.dropped = True
+            self._forget(self._line.remove(lambda job: job.is_left(self.grace)))
+        if len(self._line) >= self.queue:
+            free = self._seconds_until_free([])
+            raise Busy(
+                f"{len(self._line)} long computations wait in line, the most that this page lets wait; there is room in about {max(free, 1):.0f} s. "
+                "Everything computed before, such as the presets, opens at once."
+            )
+
+    def _forget(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self._running.pop(job.key, None)
+
+    def _seconds_until_free(self, before: list[Job]) -> float:
+        """Return about how long until a worker is free for who comes after these: all that is to be done, spread over the workers."""
+        with_workers = [job for job in self._running.values() if job.started is not None and not self._pace.is_quick(job.kind)]
+        busy = len(with_workers) >= self.workers
+        return sum(map(self._pace.left, [*before, *(with_workers if busy else [])])) / self.workers
+
+    def _work_on_the_next(self) -> None:
+        with self._lock:
+            self._forget(self._line.remove(lambda job: job.is_left(self.grace)))
+            job = self._line.take()
+            if job is not None:
+                job.started = time.monotonic()
+        if job is not None:
+            self._work(job)
+
+    def _work(self, job: Job) -> None:
+        def on_step(done: int, total: int, message: str) -> None:
+            job.progress = (done, total, message)
+            with self._lock:
+                if job.is_left(self.grace):
+                    self._forget([job])
+                    raise Abandoned(message)
+
+        on_step.keep = lambda so_far: setattr(job, "partial", so_far)
+        job.started = time.monotonic()
+        try:
+            on_step(0, 0, "Starting")
+            job.result = job.compute(on_step)
+        except BaseException as error:  # the visitors' threads raise it again
+            job.error = error
+        job.seconds = time.monotonic() - job.started
+        with self._lock:
+            if self._running.get(job.key) is job:
+                del self._running[job.key]
+            if job.error is None:
+                self._pace.note(job.kind, job.seconds)
+                if size_of(job.result) <= self._finished.maxsize:
+                    self._finished[job.key] = job
+        job.compute = None
+        job.done.set()
+
+
+def _background() -> None:
+    """Prepare a worker for long computations: all threads for its arithmetic, and the pages' own threads come first."""
+    use_all_threads()
+    give_way()
