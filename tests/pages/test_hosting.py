@@ -109,7 +109,7 @@ def test_a_sentence_for_visitors_is_shown_as_it_is():
 @pytest.mark.parametrize(
     ("lab", "link", "said"),
     [
-        ("spectra", {"prompt": "word " * 60}, "at most 100 characters"),
+        ("spectra", {"prompt": "word " * 60}, "the limit of 100 characters"),
         ("rope", {"reach": "8"}, "1 to 2"),
         ("norms", {"seeds": "16"}, "1, 2"),
         ("spectra", {"model": "/etc"}, "is not offered here"),
