@@ -15,11 +15,11 @@ from engine.models.loading import open_model, open_tokenizer, require_causal, re
 from engine.models.turning import losses, own_rotation, predictions
 from engine.models.weights import model_shape
 from engine.params import Number, frozen, uses
-from engine.progress import OnStep, silent
+from engine.progress import OnStep, offer, silent
 from engine.rope import LAW, REACH_LIMIT, RopeParams
 from engine.rope_laws import LAWS, scaled
 
-POINTS, PARTS, WINDOWS = 8, 6, 1
+POINTS, WINDOWS = 8, 6
 TOKEN_LIMIT, BATCH_TOKENS = 8192, 4096
 REPEATS, SEQUENCES = (16, 32, 64, 128, 256, 512, 1024), 4
 MEASURED = tuple(name for name in LAW if name not in ("scheme", "base", "d_head", "original_context", "length"))
@@ -28,7 +28,7 @@ MEASURED = tuple(name for name in LAW if name not in ("scheme", "base", "d_head"
 
 @dataclass(frozen=True)
 class LossResult:
-    """Nats per token under every law: sums over windows, so that parts can be added up.
+    """Nats per token under every law, window by window.
 
     ``schemes``: the laws, in order. ``at_1x`` and ``longer`` (laws, windows, points): mean loss in each eighth of a
     trained context, over windows of 1 and of ``reach`` contexts; ``point_tokens`` tokens behind each. ``refused``: law ->
@@ -64,43 +64,32 @@ class LossResult:
         return float(self.longer[self.schemes.index(scheme)][:, POINTS if self.reach > 1 else 0 :].mean())
 
 
-def together(parts: list[LossResult]) -> LossResult:
-    """Return the windows of several parts as one result."""
-    return replace(parts[0], **{name: frozen(np.concatenate([getattr(p, name) for p in parts], axis=1)) for name in ("at_1x", "longer")})
+def together(found: list[LossResult]) -> LossResult:
+    """Return several windows as one result."""
+    return replace(found[0], **{name: frozen(np.concatenate([getattr(f, name) for f in found], axis=1)) for name in ("at_1x", "longer")})
 
 
-@lru_cache
-def loss_part(part: int):
-    """Return the engine function that measures windows ``part * WINDOWS`` and on: a curve grows part by part."""
-
-    @uses("model", "reach", *MEASURED)
-    def losses_by_position(params: RopeParams, on_step: OnStep = silent) -> LossResult:
-        return _losses(params, part, on_step)
-
-    losses_by_position.__qualname__ = f"losses_by_position_{part}"
-    return losses_by_position
+@uses("model", "reach", *MEASURED)
+def losses_by_position(params: RopeParams, on_step: OnStep = silent) -> LossResult:
+    """Return the loss by position under every law over six windows of held-out text; offers what it has after every window."""
+    found = []
+    for window in range(WINDOWS):
+        found.append(window_losses(params, window, on_step))
+        offer(on_step, lambda: together(found))
+    return together(found)
 
 
-def all_losses(params: RopeParams, on_step: OnStep = silent) -> LossResult:
-    """Return the loss by position under every law, all parts together."""
-    return together([loss_part(part)(params, on_step) for part in range(PARTS)])
-
-
-def _losses(params: RopeParams, part: int, on_step: OnStep) -> LossResult:
+def window_losses(params: RopeParams, window: int, on_step: OnStep = silent) -> LossResult:
+    """Return the losses of one window, under every law that can be formed for it."""
     model, context = _model(params, on_step)
     long = params.reach * context
-    ids = _windows(params.model, model, part, long)
+    row = window_ids(params.model, model, window, long)
     at_length = {length: _rotations(params, context, length) for length in (context, long)}
     refused = {name: why for _, said in at_length.values() for name, why in said.items()}
     schemes = tuple(name for name in LAWS if name not in refused)
     rotations = {length: [made[name] for name in schemes] for length, (made, _) in at_length.items()}
-    found = {context: [], long: []}
-    for done, row in enumerate(ids):
-        message = f"Held-out text under {len(schemes)} laws, windows of {long:,} tokens read"
-        told = partial(on_step, part * WINDOWS + done, PARTS * WINDOWS, message)
-        for length, nats in _one_window(model, row, rotations, told).items():
-            found[length].append(_points(nats, context))
-    found = {length: frozen(np.stack(windows, axis=1)) for length, windows in found.items()}
+    told = partial(on_step, window, WINDOWS, f"Held-out text under {len(schemes)} laws, windows of {long:,} tokens read")
+    found = {length: frozen(_points(nats, context)[:, None]) for length, nats in _one_window(model, row, rotations, told).items()}
     vocabulary = model.config.vocab_size
     return LossResult(
         *(schemes, context, params.reach, found[context], found[long], context // POINTS),
@@ -160,18 +149,16 @@ def _rotations(params: RopeParams, context: int, length: int) -> tuple[dict[str,
     return made, refused
 
 
-def _windows(name: str, model, part: int, length: int) -> torch.Tensor:
-    """Return ids (WINDOWS, length + 1) of held-out text, each window after the model's first token; the same text at every length."""
-    tokens, bos, n = _tokens(name), model.config.bos_token_id, PARTS * WINDOWS
+def window_ids(name: str, model, window: int, length: int) -> torch.Tensor:
+    """Return ids (length + 1,) of a window of held-out text after the model's first token; the same text at every length."""
+    tokens, bos = _tokens(name), model.config.bos_token_id
     longest = REACH_LIMIT * model_shape(name).context
-    every = (len(tokens) - 1 - (longest if len(tokens) > 2 * longest else length)) // n
+    every = (len(tokens) - 1 - (longest if len(tokens) > 2 * longest else length)) // WINDOWS
     if every < 1:
-        raise InputError(f"The held-out text has {len(tokens)} tokens for this model; {n} windows of {length} need more.")
-    starts = [(part * WINDOWS + i) * every for i in range(WINDOWS)]
-    rows = torch.tensor([tokens[s : s + length + 1] for s in starts])
-    if bos is not None:
-        rows = torch.cat([torch.full((WINDOWS, 1), bos), rows[:, :-1]], dim=1)
-    return rows
+        raise InputError(f"The held-out text has {len(tokens)} tokens for this model; {WINDOWS} windows of {length} need more.")
+    start = window * every
+    first = [] if bos is None else [bos]
+    return torch.tensor((first + tokens[start : start + length + 1])[: length + 1])
 
 
 @lru_cache(maxsize=4)
@@ -249,5 +236,5 @@ def loss_numbers(params: RopeParams, result: LossResult) -> dict[str, Number]:
 @uses("model", "scheme", "reach", *MEASURED)
 def pairs_number(params: RopeParams, on_step: OnStep = silent) -> Number:
     """Return how much more of the loss beyond 1x a law saves on the slow pairs alone than on the fast pairs alone."""
-    slow, fast = (all_losses(replace(params, pairs=pairs), on_step).beyond(params.scheme) for pairs in ("slow", "fast"))
+    slow, fast = (losses_by_position(replace(params, pairs=pairs), on_step).beyond(params.scheme) for pairs in ("slow", "fast"))
     return Number("Saved by the slow pairs less saved by the fast, nats per token", fast - slow, 0.0, 2)

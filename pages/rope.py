@@ -16,7 +16,7 @@ from engine.figures import rope_measure as measured  # noqa: E402
 from engine.params import Number as Measured  # noqa: E402
 from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers  # noqa: E402
 from engine.rope_laws import LAWS, PAIRS, RAMPS  # noqa: E402
-from engine.rope_measure import PARTS, loss_numbers, loss_part, pairs_number, together  # noqa: E402
+from engine.rope_measure import loss_numbers, losses_by_position, pairs_number  # noqa: E402
 from engine.rope_scores import score_by_distance  # noqa: E402
 from engine.settings import settings  # noqa: E402
 from pages.parts import rope as parts  # noqa: E402
@@ -85,22 +85,17 @@ def explore() -> None:
         if tab[name].open:
             with tab[name], mishaps():
                 section(PANEL, params)
-    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: parts.shown_table(law, asked)))
-    also = None
-    if tab["Measure"].open:
-        with tab["Measure"]:
-            also = st.empty()
     turned = rotor_numbers(params, turning, law)
     with right:
-        losses = parts.growing(asked, params, [turned["unfinished"], turned["score"]], also)
-    if also is not None:
-        also.empty()
+        found, is_all = parts.losses(params, [turned["unfinished"], turned["score"]])
+    if tab["Measure"].open:
         with tab["Measure"], mishaps():
-            parts.measure(params, losses)
+            parts.measure(params, found, is_all)
     if tab["Guess"].open:
         with tab["Guess"]:
             for question in lab.guesses:
                 guess(question, PANEL, number_of, picture_of)
+    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: parts.shown_table(law, asked, found)))
 
 
 def rotor_data(params: RopeParams, turning) -> dict:
@@ -119,7 +114,7 @@ def number_of(params: RopeParams, name: str) -> Measured:
         return run(pairs_number, params)
     if name == "nearer":
         return rotor_numbers(params, run(rotor, params), run(frequencies, params))[name]
-    return loss_numbers(params, together([run(loss_part(i), params) for i in range(PARTS)]))[name]
+    return loss_numbers(params, run(losses_by_position, params))[name]
 
 
 def picture_of(params: RopeParams, name: str, key: str) -> None:
@@ -127,7 +122,7 @@ def picture_of(params: RopeParams, name: str, key: str) -> None:
     if name == "nearer":
         show(figures.score_curve(run(score_by_distance, params), params), key=key, label="Score against distance")
     else:
-        losses = together([run(loss_part(i), params) for i in range(PARTS)])
+        losses = run(losses_by_position, params)
         show(measured.loss(losses, params.scheme, 0), key=key, label="Loss by position, plain and under the law")
 
 

@@ -15,9 +15,9 @@ from engine.params import Number
 from engine.rope import RopeParams, RopeResult, example_lists, frequencies, refusal
 from engine.rope import table as frequency_table
 from engine.rope_laws import LAWS
-from engine.rope_measure import PARTS, LossResult, induction, loss_numbers, loss_part, loss_rows, together
+from engine.rope_measure import LossResult, induction, loss_numbers, loss_rows, losses_by_position
 from engine.rope_scores import costs, rotation, score_by_distance, shift_errors, sinusoidal, stale_cache, temperature, unseen_phases
-from pages.shared.compute import is_stored, run
+from pages.shared.compute import follow, run
 from pages.shared.controls import Number as Control
 from pages.shared.layout import escaped, mishaps, numbers, prose
 from pages.shared.panel import Panel
@@ -67,54 +67,41 @@ def stretch(panel: Panel, params: RopeParams) -> None:
             _settings(panel, params)
 
 
-def measure(params: RopeParams, losses: LossResult | None) -> None:
-    """Draw the model under every law, without fine-tuning."""
-    if losses is not None:
+def measure(params: RopeParams, found: LossResult | None, is_all: bool) -> None:
+    """Draw the model under every law, without fine-tuning: the losses as far as they are read, then copying."""
+    if found is not None:
         _two_by_two(
-            ("all_laws", measured.all_laws(losses, params.scheme), "Loss by position under every law"),
-            ("price", measured.price(losses, params.scheme), "Loss at 1x and beyond it, law by law"),
+            ("all_laws", measured.all_laws(found, params.scheme), "Loss by position under every law"),
+            ("price", measured.price(found, params.scheme), "Loss at 1x and beyond it, law by law"),
         )
-        show(measured.copying(run(induction, params), params.scheme), key="copying", label="Copying by repeat distance under every law")
+        if is_all:
+            show(measured.copying(run(induction, params), params.scheme), key="copying", label="Copying by repeat distance under every law")
         with folded("The numbers, with their spread and the tokens behind them", "numbers") as is_open:
             if is_open:
-                st.dataframe(table(losses), hide_index=True)
-                st.caption("  \n".join(escaped(f"{name} is left out. {why}") for name, why in losses.refused))
+                st.dataframe(table(found), hide_index=True)
+                st.caption("  \n".join(escaped(f"{name} is left out. {why}") for name, why in found.refused))
     with folded("Dynamic NTK and the cache: keys turned under an old base", "cache") as is_open:
         if is_open:
             prose("Dynamic NTK has another base at every length. Keys that stay in a cache as they were turned then do not fit the query of today.")
             show(figures.stale(run(stale_cache, params), params.used_length), key="stale", label="Error of a score by distance, keys left as cached")
 
 
-def growing(asked: RopeParams, params: RopeParams, first: list[Number], also) -> LossResult | None:
-    """Draw the loss by position as windows of text are read, and the numbers; return the result, or None if there is none.
+def losses(params: RopeParams, first: list[Number]) -> tuple[LossResult | None, bool]:
+    """Draw the loss by position, growing while windows of text are read, and the numbers; return what there is, and whether that is all.
 
-    ``first``: numbers that need no model. ``also``: a place where every law's curve grows as well.
+    ``first``: numbers that need no model.
     """
-    stored = lambda i: is_stored(loss_part(i), asked)  # noqa: E731
-    found, place, row = [], st.empty(), st.empty()
-    with row.container():
-        numbers(reversed(first))  # drawn anew below: a row is known by its first number
+    chart, row, found, is_all = st.container(), st.container(), None, True
     with mishaps():
-        for i in range(PARTS):
-            found.append(run(loss_part(i), asked))
-            if i == PARTS - 1 or not stored(i + 1):
-                _draw_losses(together(found), params, place, also)
-    if not found:
-        return None
-    read = loss_numbers(params, together(found))
-    with row.container():
-        numbers([*first, read["loss"], read["loss_1x"]])
-    return together(found)
-
-
-def _draw_losses(losses: LossResult, params: RopeParams, place, also) -> None:
-    """Draw what is known so far of the loss by position in its places."""
-    part = losses.longer.shape[1]
-    with place.container():
-        show(measured.loss(losses, params.scheme, params.position), key=f"loss_{part}", label="Loss by position, plain and under the law")
-    if also is not None and part < PARTS:
-        with also.container():
-            show(measured.all_laws(losses, params.scheme), key=f"growing_{part}", label="Loss by position under every law, so far")
+        found, is_all = follow(losses_by_position, params)
+    if found is not None:
+        with chart:
+            show(measured.loss(found, params.scheme, params.position), key="loss", label="Loss by position, plain and under the law")
+        read = loss_numbers(params, found)
+        first = [*first, read["loss"], read["loss_1x"]]
+    with row:
+        numbers(first)
+    return found, is_all
 
 
 def example(panel: Panel, params: RopeParams) -> None:
@@ -125,12 +112,11 @@ def example(panel: Panel, params: RopeParams) -> None:
         st.caption("The example is ours, not the paper's: 1 within the trained length, and beyond it the divisors of by parts.")
 
 
-def shown_table(law: RopeResult, params: RopeParams) -> tuple[list[str], list[list]]:
+def shown_table(law: RopeResult, params: RopeParams, found: LossResult | None) -> tuple[list[str], list[list]]:
     """Return header and rows of what the page shows: a row per pair, and as far as measured per law and position, and its price."""
     header, pairs = frequency_table(law)
     rows = [[name, law.scheme, row[0], value, ""] for row in pairs for name, value in zip(header[1:], row[1:], strict=True)]
-    parts = [run(loss_part(i), params) for i in range(PARTS) if is_stored(loss_part(i), params)]
-    return ["quantity", "law", "pair or position", "value", "standard error"], rows + (loss_rows(together(parts)) if parts else [])
+    return ["quantity", "law", "pair or position", "value", "standard error"], rows + (loss_rows(found) if found else [])
 
 
 def table(losses: LossResult) -> list[dict]:

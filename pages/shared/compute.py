@@ -107,11 +107,6 @@ def outside(function: Callable, params):
     return job.result
 
 
-def is_stored(function: Callable, params) -> bool:
-    """Return whether ``run`` would answer at once."""
-    return store().has(_key(function, restrict(function, params)))
-
-
 def _key(function: Callable, params) -> Hashable:
     """Return all that can influence a result: function, parameters, device, and the identity of the model's files."""
     return _name(function), params, compute_device().name, _identity(params.model, int(time.monotonic())) if hasattr(params, "model") else None

@@ -5,6 +5,7 @@ three are pure: ``parse(write(v)) == v`` for every value that ``clamp`` leaves a
 """
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -30,7 +31,7 @@ class Integer:
     def parse(self, raw: str) -> int:
         """Return the number; raise Unreadable if the text is none."""
         text = raw.strip()
-        if len(text) > 40 or not text.lstrip("+-").isdecimal() or not text.isascii():
+        if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
             raise Unreadable("is not a whole number")
         return int(text)
 

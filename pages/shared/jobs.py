@@ -1,7 +1,7 @@
 """One computation per key, shared by all who ask; long ones stand in one line, quick ones do not.
 
-A visitor who moves on stops waiting; a job that nobody has waited for during a grace period is told to stop. Results go to
-one store bounded in bytes.
+A visitor who moves on stops waiting; a job that nobody has waited for during a grace period is told to stop, and within two
+seconds if its visitor asked for another of its kind: a slider that moved on. Results go to one store bounded in bytes.
 """
 
 import sys
@@ -65,6 +65,8 @@ class Store:
             job = self._finished.get(key) or self._running.get(key)
             if job is None:
                 job = Job(key, compute, kind, visitor)
+                for before in self._running.values():
+                    before.superseded |= visitor is not None and (before.kind, before.visitor) == (kind, visitor)
                 quick = self._pace.is_quick(kind)
                 if not quick:
                     self._make_room(visitor)
@@ -72,13 +74,8 @@ class Store:
                 self._running[key] = job
                 self._quick.submit(self._work, job) if quick else self._long.submit(self._work_on_the_next)
             job.waiters.append(visitor)
-            job.dropped = False
+            job.dropped = job.superseded = False
             return job
-
-    def has(self, key: Hashable) -> bool:
-        """Return whether the result of a key is there."""
-        with self._lock:
-            return key in self._finished
 
     def leave(self, job: Job, visitor: Hashable = None) -> None:
         """Count the caller as no longer waiting."""

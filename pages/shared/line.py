@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 QUICK_SECONDS = 0.25
 UNKNOWN_SECONDS = 5.0
 REMEMBERED = 5
+MOVED_ON_SECONDS = 2.0
 
 
 @dataclass(eq=False)
@@ -31,14 +32,16 @@ class Job:
     turn: int = 0
     started: float | None = None
     dropped: bool = False
+    superseded: bool = False
     result: object = None
     partial: object = None
     error: BaseException | None = None
     seconds: float = 0.0
 
     def is_left(self, grace: float) -> bool:
-        """Return whether nobody waits, and nobody has for the grace period or its visitor has asked for something else."""
-        return not self.waiters and (self.dropped or time.monotonic() - self.left_at > grace)
+        """Return whether nobody waits, and nobody has for the grace period: a short one if its visitor asked for another of its kind."""
+        patience = min(grace, MOVED_ON_SECONDS) if self.superseded else grace
+        return not self.waiters and (self.dropped or time.monotonic() - self.left_at > patience)
 
 
 class Pace:

@@ -15,7 +15,7 @@ from engine.models.loading import open_model
 from engine.models.rope_config import export
 from engine.rope import RopeParams
 from engine.rope_laws import LAWS
-from engine.rope_measure import _one_window, _rotations, _windows
+from engine.rope_measure import _one_window, _rotations, window_ids
 
 ROUNDS, CONTEXTS = 3, 4
 LISTS = {"short_factor": ",".join(["1"] * 16), "long_factor": ",".join(f"{1 + i / 5}" for i in range(16))}
@@ -25,7 +25,7 @@ def lines() -> Iterator[str]:
     """Yield how long both take, their ratio, and how far the losses are apart."""
     use_all_threads()
     shared, length = open_model("fable"), CONTEXTS * 256
-    row = _windows("fable", shared, 0, length)[0]
+    row = window_ids("fable", shared, 0, length)
     rotations = {n: list(_rotations(RopeParams(**LISTS), 256, n)[0].values()) for n in (256, length)}
     started = time.perf_counter()
     theirs = [built(shared, name) for name in LAWS]

@@ -7,7 +7,7 @@ import pytest
 
 from engine.figures import rope, rope_measure
 from engine.rope import RopeParams, frequencies
-from engine.rope_measure import induction, loss_part
+from engine.rope_measure import induction, window_losses
 from engine.rope_scores import score_by_distance, shift_errors, sinusoidal, stale_cache, temperature, unseen_phases
 
 SCHEMES = ("none", "pi", "ntk", "yarn")
@@ -17,7 +17,7 @@ def figures(scheme: str) -> dict[str, go.Figure]:
     """Return one of each at a law, LongRoPE left out as on a page without its lists."""
     params = RopeParams(scheme=scheme, reach=1)
     results = {name: frequencies(replace(params, scheme=name)) for name in SCHEMES}
-    losses, unseen = loss_part(0)(params), unseen_phases(params)
+    losses, unseen = window_losses(params, 0), unseen_phases(params)
     return {
         "laws": rope.laws(results, scheme),
         "wavelengths": rope.wavelengths(results[scheme], scheme),

@@ -15,7 +15,7 @@ from engine.models.turning import losses, own_rotation
 from engine.models.weights import model_shape
 from engine.rope import RopeParams
 from engine.rope_laws import LAWS
-from engine.rope_measure import PARTS, POINTS, WINDOWS, _rotations, _windows, all_losses, induction, loss_numbers, loss_part, loss_rows, together
+from engine.rope_measure import POINTS, WINDOWS, _rotations, induction, loss_numbers, loss_rows, losses_by_position, window_ids, window_losses
 from tests.conftest import FABLE
 
 LISTS = {"short_factor": ",".join(["1"] * 16), "long_factor": ",".join(f"{1 + i / 5}" for i in range(16))}
@@ -26,7 +26,7 @@ TOLERANCE = 2e-4
 @pytest.fixture(scope="module")
 def measured():
     """Fable up to 2x, under every law, LongRoPE with lists included."""
-    return loss_part(0)(RopeParams(reach=2, **LISTS))
+    return window_losses(RopeParams(reach=2, **LISTS), 0)
 
 
 @pytest.mark.parametrize("scheme", LAWS)
@@ -38,12 +38,12 @@ def test_one_batch_agrees_with_transformers_one_at_a_time(scheme, measured, tmp_
     said = export(RopeParams(scheme=scheme, **LISTS))
     (tmp_path / "config.json").write_text(json.dumps(json.loads((FABLE / "config.json").read_text()) | said))
     model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
-    ids = _windows("fable", open_model("fable"), 0, 512)
+    ids = window_ids("fable", open_model("fable"), 0, 512)[None]
     for where, length in (("at_1x", 256), ("longer", 512)):
         with torch.no_grad():
             logits = model(input_ids=ids[:, :length]).logits.float()
         theirs = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1 : length + 1], reduction="none")
-        theirs = theirs.view(WINDOWS, -1, 256 // POINTS).mean(-1).numpy()
+        theirs = theirs.view(1, -1, 256 // POINTS).mean(-1).numpy()
         ours = getattr(measured, where)[measured.schemes.index(scheme)]
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
@@ -55,18 +55,24 @@ def test_the_laws_differ(measured):
     np.testing.assert_allclose(measured.at_1x[measured.schemes.index("dynamic")], measured.at_1x[0], atol=1e-6)  # plain within the trained length
 
 
-def test_parts_add_up_to_the_whole():
-    params = RopeParams(reach=1)
-    whole = all_losses(params)
-    parts = [loss_part(i)(params) for i in range(PARTS)]
-    assert whole.longer.shape == (7, PARTS * WINDOWS, POINTS)
-    np.testing.assert_array_equal(whole.longer, np.concatenate([p.longer for p in parts], axis=1))
-    assert len({p.longer.tobytes() for p in parts}) == PARTS
+def test_what_is_offered_grows_window_by_window_to_the_whole():
+    """Whoever looks while it runs sees the windows read so far, each of another text."""
+    params, seen = RopeParams(reach=1), []
+
+    def look(*step):
+        pass
+
+    look.keep = seen.append
+    whole = losses_by_position(params, look)
+    assert [s.longer.shape for s in seen] == [(7, n + 1, POINTS) for n in range(WINDOWS)]
+    np.testing.assert_array_equal(whole.longer, seen[-1].longer)
+    np.testing.assert_array_equal(whole.longer[:, :2], seen[1].longer)
+    assert len({whole.longer[:, n].tobytes() for n in range(WINDOWS)}) == WINDOWS
     assert dict(whole.refused)["longrope"].startswith("LongRoPE has 0 numbers")
     mean, error = whole.mean("none")
     assert mean == pytest.approx(whole.longer[0].mean())
-    assert error == pytest.approx(whole.longer[0].mean(-1).std(ddof=1) / np.sqrt(PARTS * WINDOWS))
-    assert together(parts).curve("none")[0] == pytest.approx(whole.longer[0].mean(0))
+    assert error == pytest.approx(whole.longer[0].mean(-1).std(ddof=1) / np.sqrt(WINDOWS))
+    assert whole.curve("none")[0] == pytest.approx(whole.longer[0].mean(0))
 
 
 def test_what_a_page_reads_off(measured):
@@ -93,8 +99,8 @@ def test_an_abandoned_window_stops_between_batches():
             raise Abandoned(step[2])
 
     with pytest.raises(Abandoned, match="Held-out text under 7 laws, windows of 2,048 tokens"):
-        loss_part(1)(RopeParams(reach=8), leave)
-    assert told[-1][:2] == (WINDOWS, PARTS * WINDOWS)
+        window_losses(RopeParams(reach=8), 1, leave)
+    assert told[-1][:2] == (1, WINDOWS)
 
 
 def test_induction_by_distance():
@@ -144,14 +150,14 @@ def test_what_cannot_be_measured_is_refused(broken):
     with pytest.raises(LabError, match="does not rotate"):
         own_rotation(replace(model_shape("fable"), rotations=(None,) * 4))
     with pytest.raises(LabError, match="no tokenizer"):
-        loss_part(0)(RopeParams(model=str(broken()), reach=1))
+        window_losses(RopeParams(model=str(broken()), reach=1), 0)
     with pytest.raises(LabError, match="stretched by a law of its own"):
         own_rotation(model_shape(str(broken(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}))))
     with pytest.raises(InputError, match="at most 8192"):
-        loss_part(0)(RopeParams(model=str(broken(max_position_embeddings=4096)), reach=4))
+        window_losses(RopeParams(model=str(broken(max_position_embeddings=4096)), reach=4), 0)
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
     with pytest.raises(LabError, match="stretched by a law of its own"):
-        loss_part(0)(RopeParams(model=str(broken(rope_parameters=yarn)), reach=1))
+        window_losses(RopeParams(model=str(broken(rope_parameters=yarn)), reach=1), 0)
 
 
 def test_transformers_keeps_the_base_of_the_longest_prompt():

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from pages.shared import line as lines
 from pages.shared.jobs import Busy, Store
 from pages.shared.line import Job, Line, Pace
 from tests.pages.test_compute import wait_until
@@ -147,6 +148,22 @@ def test_who_asks_for_something_else_gives_up_the_oldest_that_nobody_waits_for(g
     store.join("four", behind(gate), visitor="a")
     time.sleep(0.1)
     assert not in_line.done.is_set()  # another visitor waits for it
+
+
+def test_a_slider_that_moves_on_does_not_wait_out_the_grace_period(gate, monkeypatch):
+    monkeypatch.setattr(lines, "MOVED_ON_SECONDS", 0.1)
+    store = Store(workers=1, grace=60.0)
+    left = store.join("factor 2", behind(gate), "loss", "a")
+    store.leave(left, "a")
+    other = store.join("other page", behind(gate), "spectra", "a")
+    time.sleep(0.3)
+    assert not left.done.is_set(), "another kind does not mean that this one is given up"
+    moved = store.join("factor 4", behind(gate), "loss", "a")
+    assert left.done.wait(5)
+    assert store.join("factor 2", behind(gate), "loss", "a") is not left
+    gate.set()
+    assert moved.done.wait(5)
+    assert other.done.wait(5)
 
 
 def test_what_was_left_in_line_is_not_begun(gate):

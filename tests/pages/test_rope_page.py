@@ -4,7 +4,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.rope import RopeParams, frequencies, rotor, rotor_numbers
-from engine.rope_measure import all_losses, loss_numbers, pairs_number
+from engine.rope_measure import loss_numbers, losses_by_position, pairs_number
 from pages.shared import data
 from tests.pages.test_pages import open_page
 
@@ -16,7 +16,7 @@ def answers() -> dict[str, float]:
     return {
         "distance": rotor_numbers(circles, rotor(circles), frequencies(circles))["nearer"].value,
         "pairs": pairs_number(RopeParams(scheme="pi", reach=2)).value,
-        "price": loss_numbers(stretched, all_losses(stretched))["price"].value,
+        "price": loss_numbers(stretched, losses_by_position(stretched))["price"].value,
     }
 
 

@@ -1,0 +1,115 @@
+"""The running app under hostile links and frames: no traceback, no process death, nothing that another visitor sees is changed."""
+
+import asyncio
+import os
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from pages.shared.navigation import LABS
+from tests.benchmarks._visitor import Visitor
+from tests.benchmarks.load import hosted, ready
+from tests.hostile import links
+from tests.pages.test_pages import panel_of
+
+LINKS = 200
+MARKUP = re.compile(r"(?<!\\)<(img|script)\b")
+
+
+class Reader(Visitor):
+    """A visitor who remembers what the page says, in its own order."""
+
+    def __init__(self, port, page, pairs=()):
+        super().__init__(port, page)
+        self.query, self.words, self.raw = list(pairs), [], []
+
+    def _see(self, delta):
+        super()._see(delta)
+        element = delta.new_element
+        kind = element.WhichOneof("type")
+        if kind in ("markdown", "heading", "alert", "metric"):
+            self.words.append((kind, str(getattr(element, kind))))
+        if kind == "html" or (kind == "markdown" and element.markdown.allow_html):
+            self.raw.append(str(getattr(element, kind)))
+
+
+@pytest.fixture(scope="module")
+def room():
+    """Port and process id of the lab as it is hosted."""
+    with hosted() as (port, pid):
+        yield port, pid
+
+
+async def read(port, lab, pairs=()) -> Reader:
+    """Open a page with a link and return the visitor, gone again."""
+    visitor = Reader(port, lab, pairs)
+    await visitor.arrive()
+    await visitor.leave()
+    return visitor
+
+
+def alive(pid: int) -> bool:
+    """Return whether the server's process is there."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("lab", LABS)
+def test_hostile_links_change_nothing_for_others(room, lab):
+    port, pid = room
+    before = asyncio.run(read(port, lab))
+    assert before.words
+    tried = [0]
+
+    @settings(max_examples=LINKS, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(links(panel_of(lab).controls))
+    def opened(pairs):
+        tried[0] += 1
+        visitor = asyncio.run(read(port, lab, pairs))
+        assert not [said for said in visitor.trouble if "Traceback" in said or re.search(r"code [0-9a-f]{6}\b", said)], visitor.trouble
+        assert not [raw for raw in visitor.raw if MARKUP.search(raw)]
+
+    opened()
+    assert tried[0] >= LINKS
+    assert alive(pid)
+    assert asyncio.run(read(port, lab)).words == before.words
+
+
+FRAMES = {
+    "empty": b"",
+    "noise": bytes(range(256)) * 40,
+    "text": "rerun, please",
+    "half a message": b"\x5a\xff\xff\xff\xff\x0f",
+    "a deep message": b"\x0a\x80\x01" * 5000,
+    "many": [b"\x00"] * 500,
+    "huge": b"\x00" * (60 * 2**20),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_malformed_frames_end_at_most_their_own_connection(room, frame):
+    port, pid = room
+    before = asyncio.run(read(port, "norms"))
+
+    async def send():
+        address = f"ws://127.0.0.1:{port}/_stcore/stream"
+        async with connect(address, subprotocols=["streamlit"], max_size=None, compression=None, proxy=None) as socket:
+            try:
+                for one in frame if isinstance(frame, list) else [frame]:
+                    await socket.send(one)
+                async with asyncio.timeout(1):
+                    while True:
+                        await socket.recv()
+            except (ConnectionClosed, TimeoutError):
+                pass
+
+    asyncio.run(send())
+    assert alive(pid)
+    assert ready(f"http://127.0.0.1:{port}")
+    assert asyncio.run(read(port, "norms")).words == before.words
