@@ -11,7 +11,6 @@ from pages.shared import navigation
 navigation.require_frame()
 
 from engine.adapters import RULES, STARTS  # noqa: E402
-from engine.figures import lora as figures  # noqa: E402
 from engine.lora import LoraParams, numbers_at, sweep, table  # noqa: E402
 from engine.lora_params import INPUTS, TASKS  # noqa: E402
 from pages.parts import lora as parts  # noqa: E402
@@ -19,8 +18,11 @@ from pages.shared.compute import follow, run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Menu, Number, Text  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.remembered import Pictures  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
+
+figures = Pictures("lora")
 
 PANEL = Panel(
     LoraParams,

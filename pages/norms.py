@@ -10,8 +10,6 @@ from pages.shared import navigation
 navigation.require_frame()
 
 from engine.depth import depth_study  # noqa: E402
-from engine.figures import depth as stacks  # noqa: E402
-from engine.figures import norms as figures  # noqa: E402
 from engine.norm_values import INITS, PLACES, STACKS, NormsParams  # noqa: E402
 from engine.norms import block, block_numbers, entries  # noqa: E402
 from engine.params import Number as Reading  # noqa: E402
@@ -24,8 +22,12 @@ from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.remembered import Pictures  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
+
+stacks = Pictures("depth")
+figures = Pictures("norms")
 
 VALUES = ("gaussian", "shifted", "heavy", "constant", "real")
 PANEL = Panel(

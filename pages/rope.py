@@ -11,8 +11,6 @@ navigation.require_frame()
 
 from dataclasses import replace  # noqa: E402
 
-from engine.figures import rope as figures  # noqa: E402
-from engine.figures import rope_measure as measured  # noqa: E402
 from engine.params import Number as Measured  # noqa: E402
 from engine.rope import RopeParams, frequencies, refusal, rotor, rotor_numbers  # noqa: E402
 from engine.rope_laws import LAWS, PAIRS, RAMPS  # noqa: E402
@@ -27,8 +25,12 @@ from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
 from pages.shared.layout import close_lab, controls, escaped, mishaps, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.remembered import Pictures  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
+
+figures = Pictures("rope")
+measured = Pictures("rope_measure")
 
 PANEL = Panel(
     RopeParams,

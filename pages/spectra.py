@@ -10,7 +10,6 @@ from pages.shared import navigation
 
 navigation.require_frame()
 
-from engine.figures import spectra as figures  # noqa: E402
 from engine.heads import parse_heads  # noqa: E402
 from engine.spectra import SpectraParams, chance, head_numbers, head_spectra  # noqa: E402
 from pages.parts import spectra as parts  # noqa: E402
@@ -19,8 +18,11 @@ from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, prompt  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
+from pages.shared.remembered import Pictures  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
+
+figures = Pictures("spectra")
 
 PANEL = Panel(
     SpectraParams,
@@ -69,7 +71,8 @@ def explore() -> None:
         with st.popover("More"):
             PANEL.draw("removal", "off", "sort", "delta", "fold", **limits)
             parts.sets_of_heads(PANEL, params)
-            st.caption(" ".join(result.left_out))
+            if result.left_out:
+                st.caption(" ".join(result.left_out))
     left, right = st.columns([5, 6])
     with left, mishaps():
         score = parts.scored(view["colour"], params)

@@ -193,7 +193,7 @@ function adopt(host, data) {
   const [learned, moved] = [data.curvesKey !== host.data?.curvesKey, data.step !== host.data?.step];
   if (host.playing && !learned) return;
   host.adopted = fresh;
-  host.data = data;
+  host.data = { ...data, ...JSON.parse(data.course) };
   if (learned || !host.points) {
     stop(host, false);
     host.points = data.points.map((point) => [...point]);

@@ -1,5 +1,7 @@
 """The first screen's sketch and the tabs of the feed-forward page."""
 
+import json
+
 import numpy as np
 import streamlit as st
 
@@ -14,9 +16,6 @@ from engine.ffn_params import ACTIVATIONS, SNAPSHOT_EVERY, FfnParams
 from engine.ffn_regions import linear, regions
 from engine.ffn_roofline import machine
 from engine.ffn_token import TOKEN_LIMIT
-from engine.figures import ffn as figures
-from engine.figures import ffn_cost as costs
-from engine.figures import ffn_token as tokens
 from engine.models.loading import tokenize
 from engine.params import Number
 from pages.shared.compute import run
@@ -24,7 +23,12 @@ from pages.shared.guess import guess
 from pages.shared.hands import by_hand
 from pages.shared.layout import escaped, mishaps, numbers, prose
 from pages.shared.panel import Panel
+from pages.shared.remembered import Pictures, remembered
 from pages.shared.show import show
+
+figures = Pictures("ffn")
+costs = Pictures("ffn_cost")
+tokens = Pictures("ffn_token")
 
 HEIGHT = 400
 KNOTS = 17
@@ -38,9 +42,8 @@ def sketch(panel: Panel, params: FfnParams, result: FitResult) -> None:
         "points": np.stack([x, y], axis=1).tolist(),
         "drawn": drawn,
         "target": np.round(result.target, 3).tolist(),
-        "curves": np.round(fitted.curves, 3).tolist(),
+        "course": remembered(_course)(fitted),
         "curvesKey": f"{params.activation} {params.width} {params.seed} {params.cutoff} {params.target} {params.drawing if drawn else ''}",
-        "switches": [_in_view(fitted, snapshot) for snapshot in range(len(result.steps))],
         "steps": result.steps.tolist(),
         "step": params.steps,
         "name": ACTIVATIONS[params.activation].name,
@@ -238,6 +241,12 @@ def _tokens(found) -> None:
 
 def _plain(text: str) -> str:
     return escaped(text.replace("\n", " "))
+
+
+def _course(fitted: Fitted) -> str:
+    """Return the curve and the switches at every snapshot as JSON: text, which is made once."""
+    switches = [_in_view(fitted, snapshot) for snapshot in range(len(fitted.curves))]
+    return json.dumps({"curves": np.round(fitted.curves, 3).tolist(), "switches": switches}, separators=(",", ":"))
 
 
 def _in_view(fitted: Fitted, snapshot: int) -> list[float]:

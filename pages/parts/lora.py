@@ -3,8 +3,6 @@
 import streamlit as st
 
 from engine.errors import InputError, ModelError
-from engine.figures import lora as figures
-from engine.figures import lora_fable as fables
 from engine.lora import LoraParams, SweepResult, numbers_at, sweep
 from engine.lora_live import RUN, FableResult, RecordedSweep, fable_run, fits, has_flattened, module_types, recorded_sweep, seconds_per_step
 from engine.lora_merge import costs, folder_of, merge, shipped_adapter
@@ -17,7 +15,11 @@ from pages.shared.data import lab
 from pages.shared.guess import guess
 from pages.shared.layout import escaped, numbers, prose
 from pages.shared.panel import Panel
+from pages.shared.remembered import Pictures
 from pages.shared.show import show
+
+figures = Pictures("lora")
+fables = Pictures("lora_fable")
 
 
 def read(panel: Panel) -> LoraParams:

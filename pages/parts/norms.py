@@ -3,8 +3,6 @@
 import streamlit as st
 
 from engine.depth import depth_study
-from engine.figures import depth as stacks
-from engine.figures import norms as figures
 from engine.norm_batches import batch_noise, company, images
 from engine.norm_geometry import geometry, jacobian_table, jacobians
 from engine.norm_stream import fold, stream, swap
@@ -14,7 +12,11 @@ from engine.norms import block
 from pages.shared.compute import run
 from pages.shared.layout import escaped, mishaps, numbers, prose, table
 from pages.shared.panel import Panel
+from pages.shared.remembered import Pictures
 from pages.shared.show import show
+
+stacks = Pictures("depth")
+figures = Pictures("norms")
 
 AXES = ("batch", "tokens", "features")
 

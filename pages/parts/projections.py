@@ -5,13 +5,15 @@ from math import isnan
 import streamlit as st
 
 import engine.projections as engine
-from engine.figures import projections as figures
 from engine.params import Number
 from pages.shared.compute import run
 from pages.shared.hands import by_hand
 from pages.shared.layout import escaped, matrix, numbers, prose, table
 from pages.shared.panel import Panel
+from pages.shared.remembered import Pictures
 from pages.shared.show import show
+
+figures = Pictures("projections")
 
 SPACES = {"2-D": 2, "3-D": 3}
 

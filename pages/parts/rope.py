@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import streamlit as st
 
-from engine.figures import rope as figures
-from engine.figures import rope_measure as measured
 from engine.models.rope_config import difference, export, of_model, read_pasted
 from engine.models.weights import model_shape
 from engine.params import Number
@@ -21,7 +19,11 @@ from pages.shared.compute import follow, run
 from pages.shared.controls import Number as Control
 from pages.shared.layout import escaped, mishaps, numbers, prose
 from pages.shared.panel import Panel
+from pages.shared.remembered import Pictures
 from pages.shared.show import show
+
+figures = Pictures("rope")
+measured = Pictures("rope_measure")
 
 
 class Turned(Control):

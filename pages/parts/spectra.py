@@ -12,13 +12,6 @@ from engine.continuation import continuation
 from engine.directions import direction_tokens, token_rows
 from engine.distance import distance_spectra
 from engine.errors import LabError
-from engine.figures import cause as causes
-from engine.figures import heads as attentions
-from engine.figures import spectra as figures
-from engine.figures.distance import distance_curves
-from engine.figures.latent import latent_curves
-from engine.figures.trajectory import progress_curves, trajectory_curves
-from engine.figures.virtual import composition_map, virtual_spectrum
 from engine.head_map import SCORES, SPECTRAL, HeadScore, at_snapshot, columns, in_training, score, sources
 from engine.heads import parse_heads, write_heads
 from engine.latent import shared_latent
@@ -34,7 +27,12 @@ from pages.shared.data import lab
 from pages.shared.guess import guess
 from pages.shared.layout import escaped, mishaps, numbers, prose, table
 from pages.shared.panel import Panel
+from pages.shared.remembered import Pictures, remembered
 from pages.shared.show import show
+
+causes = Pictures("cause")
+attentions = Pictures("heads")
+figures = Pictures("spectra", "distance", "latent", "trajectory", "virtual")
 
 NO_OTHER = "none"
 REMOVALS = {
@@ -55,7 +53,7 @@ VIEW = {
 
 def scored(name: str, params: SpectraParams) -> HeadScore:
     """Return a score of every head, each of its sources from the store or a worker."""
-    return score(name, params, *(run(function, params) for function in sources(name)))
+    return remembered(score)(name, params, *(run(function, params) for function in sources(name)))
 
 
 def head_switch(panel: Panel, params: SpectraParams) -> None:
@@ -96,16 +94,16 @@ def cause(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None
         panel.draw("against")
         across, up = scored(view["colour"], params), scored(view["against"], params)
         show(causes.scatter(across, up, params.layer, params.head), key="scatter", label=f"{up.name} against {across.name}", on_pick=panel.pick)
-        found = rank_correlation(across.values, up.values)
+        found = remembered(rank_correlation)(across.values, up.values)
         numbers([Number("Rank correlation", found.rho, 0.0, 2)])
-        st.markdown(f"**{found.in_words(across.name, up.name)}**")
         low, high = found.band
-        st.caption(f"Over {found.n} heads. Shuffled, 90 % of correlations lie between {low:.2f} and {high:.2f}; p = {found.p:.2g}.")
+        chance = f"Over {found.n} heads. Shuffled, 90 % of correlations lie between {low:.2f} and {high:.2f}; p = {found.p:.2g}."
+        st.markdown(f"**{found.in_words(across.name, up.name)}**  \n:small[:gray[{chance}]]")
     with right, mishaps():
         curve = run(keep_curve, params)
         count = "1 head cut" if len(curve.heads) == 1 else f"{len(curve.heads)} heads cut together"
-        st.markdown(f"**{count}:** " + ", ".join(f"{layer}.{head}" for layer, head in curve.heads[:12]))
-        st.caption("The changed heads." if params.off else "All induction heads, since no head is changed.")
+        why = "The changed heads." if params.off else "All induction heads, since no head is changed."
+        st.markdown(f"**{count}:** {', '.join(f'{layer}.{head}' for layer, head in curve.heads[:12])}  \n:small[:gray[{why}]]")
         show(causes.keep_curve(curve), key="keep_curve", label="Copying accuracy against the directions kept")
         numbers(curve.numbers())
     with mishaps():
@@ -118,10 +116,8 @@ def text(panel: Panel, params: SpectraParams) -> None:
     written = run(continuation, params)
     same = "the same, token by token" if written.parted is None else f"parts from it at token {written.parted}"
     titles = ("All heads on", f"With the changed heads: {same}" if params.off else "With the changed heads: none is changed yet")
-    for column, title, said in zip(st.columns(2), titles, (written.before, written.after), strict=True):
-        with column.container(border=True, height="stretch"):
-            st.caption(title)
-            st.markdown("… " + escaped(" ".join(said.split())))
+    for column, title, said in zip(st.columns(2, border=True), titles, (written.before, written.after), strict=True):
+        column.markdown(f":small[:gray[{title}]]\n\n… {escaped(' '.join(said.split()))}")
 
 
 def attention(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None:
@@ -175,7 +171,7 @@ def distance(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> N
     found = run(distance_spectra, params)
     for column, what in zip(st.columns(2), ("effective_rank", "sigma_1"), strict=True):
         with column:
-            show(distance_curves(found, what), key=f"distance_{what}", label=f"{what.replace('_', ' ')} of W_QK against the distance")
+            show(figures.distance_curves(found, what), key=f"distance_{what}", label=f"{what.replace('_', ' ')} of W_QK against the distance")
 
 
 def training(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None:
@@ -190,9 +186,9 @@ def training(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> N
         n_groups = run(head_spectra, params).n_kv_heads
         show(figures.head_map(then, params.circuit, n_groups, *where), key="then", label=f"{then.name} after {step} steps", on_pick=panel.pick)
     with right:
-        curves = trajectory_curves(found, what, *where, view["snapshot"], then.chance)
+        curves = figures.trajectory_curves(found, what, *where, view["snapshot"], then.chance)
         show(curves, key="trajectory", label=f"{then.name} along the training, layer {params.layer}, head {params.head} in front")
-    show(progress_curves(found, view["snapshot"]), key="progress", label="Copying accuracy and loss along the training")
+    show(figures.progress_curves(found, view["snapshot"]), key="progress", label="Copying accuracy and loss along the training")
     st.caption(f"Step {step}. Spectra: computed now from the snapshot's weights. Behaviour and loss: recorded then, {found.recorded}.")
 
 
@@ -204,10 +200,10 @@ def composition(panel: Panel, params: SpectraParams, view: dict, limits: dict) -
     left, right = st.columns(2)
     with left:
         label = f"{params.kind.upper()}-composition of layer {params.layer}, head {params.head} with every head of other layers"
-        show(composition_map(found, params.kind, partner_of(params, found)), key="composition", label=label, on_pick=panel.pick)
+        show(figures.composition_map(found, params.kind, partner_of(params, found)), key="composition", label=label, on_pick=panel.pick)
     with right, mishaps():
         virtual = run(virtual_head, params)
-        show(virtual_spectrum(virtual), key="virtual", label="Singular values of the virtual head over the band of chance")
+        show(figures.virtual_spectrum(virtual), key="virtual", label="Singular values of the virtual head over the band of chance")
     numbers(virtual.numbers())
 
 
@@ -216,7 +212,7 @@ def latent(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> Non
     prose("Multi-head latent attention keeps one small vector per token instead of all keys and values. What would this layer lose?")
     panel.draw("latent", "prompt", **limits)
     found = run(shared_latent, params)
-    show(latent_curves(found), key="latent_curves", label="Error of keys and values against the numbers kept per token")
+    show(figures.latent_curves(found), key="latent_curves", label="Error of keys and values against the numbers kept per token")
     numbers(found.numbers())
 
 

@@ -5,6 +5,7 @@ line and its progress. The key holds everything that can influence a result.
 """
 
 import gc
+import sys
 import time
 from collections.abc import Callable, Hashable
 from functools import lru_cache
@@ -27,8 +28,10 @@ BROWSER_COOKIE = "_streamlit_xsrf"
 
 @st.cache_resource(show_spinner=False)
 def store() -> Store:
-    """Return the one store of this process; what has been imported by now stays, and is not looked through for garbage again."""
-    gc.freeze()
+    """Return the one store of this process, and prepare the process for many visitors at once (measured: MEASUREMENTS.md)."""
+    gc.freeze()  # what has been imported by now stays
+    gc.set_threshold(10_000, 50, 20)  # a look through all sessions takes a quarter of a second, in which nobody is answered
+    sys.setswitchinterval(0.02)  # a page's script and the server pass the interpreter to each other for every message otherwise
     limits = settings()
     return Store(limits.store * 2**20, limits.jobs, limits.grace, limits.queue, limits.per_visitor)
 

@@ -53,13 +53,12 @@ def warm() -> None:
 
 
 def _first_picture() -> None:
-    from engine.figures.spectra import spectrum
-    from engine.figures.theme import as_json
     from engine.spectra import SpectraParams, chance, head_spectra
     from pages.shared.compute import outside
+    from pages.shared.remembered import Pictures
 
     params = SpectraParams()
-    as_json(spectrum(outside(head_spectra, params), outside(chance, params), params.circuit, params.layer, params.head))
+    Pictures("spectra").spectrum(outside(head_spectra, params), outside(chance, params), params.circuit, params.layer, params.head)
 
 
 @asynccontextmanager

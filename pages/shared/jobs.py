@@ -4,19 +4,18 @@ A visitor who moves on stops waiting; a job that nobody has waited for during a 
 seconds if its visitor asked for another of its kind: a slider that moved on. Results go to one store bounded in bytes.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 
-import numpy as np
 from cachetools import LRUCache
 
 from engine.device import give_way, use_all_threads
 from engine.errors import Abandoned, LabError
 from pages.shared.line import Job, Line, Pace
+from pages.shared.remembered import size_of
 
 QUICK_WORKERS = 2
 
@@ -31,17 +30,6 @@ class Place:
 
     ahead: int
     seconds: float
-
-
-def size_of(result) -> int:
-    """Return roughly how many bytes a result keeps alive."""
-    if isinstance(result, np.ndarray):
-        return result.nbytes
-    if is_dataclass(result):
-        return 200 + sum(size_of(getattr(result, f.name)) for f in fields(result))
-    if isinstance(result, (tuple, list)):
-        return 60 + sum(size_of(item) for item in result)
-    return sys.getsizeof(result)
 
 
 class Store:

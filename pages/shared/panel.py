@@ -1,6 +1,6 @@
 """A page's controls and its link: one name per field of the lab's parameter object."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 import streamlit as st
@@ -62,7 +62,8 @@ class Panel:
 
     def view(self, **limits) -> dict[str, object]:
         """Return what the page stands at beside its parameters: the ``view`` controls and the open tab."""
-        good, _ = self.settle(st.query_params.to_dict() | self._state(), **limits)
+        asked = {name: raw for name, raw in st.query_params.to_dict().items() if name in self.views} | self._state(self.views)
+        good, _ = self.settle(asked, **limits)
         return {name: self.controls[name].parse(good[name]) if name in good else self.defaults[name] for name in self.views}
 
     def read(self, **limits):
@@ -130,10 +131,11 @@ class Panel:
             st.session_state[_MENDED] = True
             st.rerun()
 
-    def _state(self) -> dict[str, str]:
-        """Return what the controls stand at, as far as they have been drawn in this session."""
-        drawn = {name: control for name, control in self.controls.items() if not by_hand(control)}
-        return {name: control.write(st.session_state[name]) for name, control in drawn.items() if st.session_state.get(name) is not None}
+    def _state(self, names: Iterable[str] | None = None) -> dict[str, str]:
+        """Return what the controls, or some of them, stand at, as far as they have been drawn in this session."""
+        drawn = [name for name in names or self.controls if not by_hand(self.controls[name])]
+        held = {name: st.session_state.get(name) for name in drawn}
+        return {name: self.controls[name].write(value) for name, value in held.items() if value is not None}
 
     def _mend(self, good: dict, state: dict, query: dict) -> None:
         """Put corrected values where they came from: drawn controls hold theirs, the rest is in the address."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from pages.shared import data, static
+from pages.shared.remembered import Picture
 
 _figure = st.components.v2.component(
     "bare_weights_figure",
@@ -22,15 +23,13 @@ _copy_link = st.components.v2.component(
 _picture = st.components.v2.component("bare_weights_picture", html="<div></div>", js=data.text("components/picture.js"))
 
 
-def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None = None, narrow=None) -> None:
-    """Draw a plotly figure that keeps its node and its zoom when its data change.
+def show(picture: Picture, *, key: str, label: str, on_pick: Callable[[dict], None] | None = None, narrow: Picture | None = None) -> None:
+    """Draw a picture that keeps its node and its zoom when its data change.
 
-    ``label`` says in words what is seen; ``narrow`` is another figure of the same height for a phone. A click on a point
+    ``label`` says in words what is seen; ``narrow`` is another of the same height for a phone. A click on a point
     that carries ``customdata`` calls ``on_pick`` with it before the page runs again; where ``layout.meta`` holds a
     ``cursor`` (row, column), the arrow keys do the same for the points next to it.
     """
-
-    from engine.figures.theme import as_json  # home shows pictures too, and imports no plotly
 
     def clicked() -> None:
         picked = st.session_state[key].get("click")
@@ -40,13 +39,13 @@ def show(figure, *, key: str, label: str, on_pick: Callable[[dict], None] | None
     _figure(
         key=key,
         data={
-            **as_json(figure),
-            "narrow": as_json(narrow) if narrow else None,
+            **picture.json,
+            "narrow": narrow.json if narrow else None,
             "label": label,
             "library": f"app/static/{static.PLOTLY}",
             "clicks": on_pick is not None,
         },
-        height=figure.layout.height,
+        height=picture.height,
         on_click_change=clicked,
     )
 

@@ -35,7 +35,9 @@ def take_away(name: str, params, functions: Mapping[str, Callable], table: Calla
     def made_json() -> str:
         return as_json(params, **{key: run(function, params) for key, function in functions.items()})
 
-    with st.popover("Take it away"):
+    with st.popover("Take it away", key="take_away", on_change="rerun") as popover:
+        if not popover.open:
+            return
         _pictures(key="pictures", data={"name": name}, height="content")
         with st.container(horizontal=True):
             st.download_button("CSV, the numbers shown", made_csv, f"{name}.csv", "text/csv", on_click="ignore")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from engine.errors import Abandoned, InputError
-from pages.shared.jobs import Store, size_of
+from pages.shared.jobs import Store
+from pages.shared.remembered import size_of
 
 
 def wait_until(condition, seconds=5.0):
@@ -116,8 +117,9 @@ def test_sizes_count_arrays_inside_results():
     class Result:
         a: np.ndarray
         b: tuple
+        c: dict
 
-    assert size_of(Result(np.zeros(1000), (np.zeros(500),))) >= 12_000
+    assert size_of(Result(np.zeros(1000), (np.zeros(500),), {"c": np.zeros(500)})) >= 16_000
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])

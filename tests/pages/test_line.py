@@ -154,6 +154,7 @@ def test_a_slider_that_moves_on_does_not_wait_out_the_grace_period(gate, monkeyp
     monkeypatch.setattr(lines, "MOVED_ON_SECONDS", 0.1)
     store = Store(workers=1, grace=60.0)
     left = store.join("factor 2", behind(gate), "loss", "a")
+    wait_until(lambda: left.started is not None)
     store.leave(left, "a")
     other = store.join("other page", behind(gate), "spectra", "a")
     time.sleep(0.3)
