@@ -87,4 +87,4 @@ def safe_label(text: str) -> str:
 
 def _axis(axis: str | dict) -> dict:
     axis = {"title": axis} if isinstance(axis, str) else axis
-    return {"zeroline": False, **axis, "title": {"text": axis["title"]}}
+    return {"zeroline": False, **axis, "title": {"text": axis["title"], "font": {"size": FONT_SIZE}}}

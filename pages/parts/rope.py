@@ -1,6 +1,7 @@
 """The tabs of the RoPE page: what holds of the rotation, what a law changes, what a model does under every law."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,13 +43,18 @@ def turn(panel: Panel, params: RopeParams) -> None:
     )
     numbers(
         [
-            Number("Largest |RᵀR − I|, × 10⁻¹⁵", 1e15 * found.orthogonal, found.unrelated * 1e15, 2, against="with the next R"),
-            Number("Largest |RₐR_b − Rₐ₊b|, × 10⁻¹⁵", 1e15 * found.hops, None, 2),
+            Number("RᵀR = I, to decimal digits", _digits(found.orthogonal), _digits(found.unrelated), against="with the next R"),
+            Number("RₐR_b = Rₐ₊b, to decimal digits", _digits(found.hops), _digits(found.unrelated), against="with the next R"),
         ]
     )
     with folded("Beside it: sinusoidal and learned positions, and what each costs", "beside") as is_open:
         if is_open:
             _beside(params)
+
+
+def _digits(error: float) -> float:
+    """Return how many decimal digits an error leaves right; an error of 0 counts as the last bit."""
+    return -math.log10(max(error, 2.0**-53))
 
 
 def stretch(panel: Panel, params: RopeParams) -> None:

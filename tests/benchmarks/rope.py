@@ -3,11 +3,13 @@
 Fable on a window of held-out text at 1x and 4x its trained context; medians over interleaved rounds in one process.
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from statistics import median
 
 import torch
+from playwright.sync_api import sync_playwright
 from torch.nn.functional import cross_entropy
 
 from engine.device import CPU_THREADS, use_all_threads
@@ -16,8 +18,10 @@ from engine.models.rope_config import export
 from engine.rope import RopeParams
 from engine.rope_laws import LAWS
 from engine.rope_measure import _one_window, _rotations, window_ids
+from tests.benchmarks.projections import traffic
+from tests.browser.conftest import ARGUMENTS, serve
 
-ROUNDS, CONTEXTS = 3, 4
+ROUNDS, CONTEXTS, SECONDS = 3, 4, 4.0
 LISTS = {"short_factor": ",".join(["1"] * 16), "long_factor": ",".join(f"{1 + i / 5}" for i in range(16))}
 
 
@@ -33,7 +37,7 @@ def lines() -> Iterator[str]:
     seconds, found = {"together": [], "one by one": []}, []
     for done in range(ROUNDS + 1):
         started = time.perf_counter()
-        ours = _one_window(shared, row, rotations)
+        ours = _one_window(shared, row, rotations, lambda: None)
         halfway = time.perf_counter()
         apart = {n: [one(model, row[:n]) for model in theirs] for n in (256, length)}
         found = found or [(a[: n - 1], b) for n in (256, length) for a, b in zip(ours[n], apart[n], strict=True)]
@@ -48,6 +52,37 @@ def lines() -> Iterator[str]:
     yield f"  one law at a time through transformers' own forward: {apart:.2f} s, {apart / together:.2f} x"
     yield f"  building a model for each law besides: {building:.2f} s"
     yield f"  mean losses differ by at most {worst:.1e} nats"
+    yield from scrubbing()
+
+
+def scrubbing() -> Iterator[str]:
+    """Yield pictures a second while the rotor's position is dragged in Chromium, and bytes while it moves and when it is let go."""
+    with serve() as (address, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        sent, received = traffic(page)
+        page.goto(f"{address}/rope")
+        slider = page.locator(".rotor input[type=range]").first
+        slider.wait_for(timeout=60_000)
+        page.wait_for_timeout(15_000)  # until the loss is measured
+        page.evaluate("window.frames_ = 0; const count = () => { window.frames_ += 1; requestAnimationFrame(count); }; requestAnimationFrame(count);")
+        box = slider.bounding_box()
+        x, y = box["x"] + 10, box["y"] + box["height"] / 2
+        drawn = lambda: int(page.locator(".rotor").get_attribute("data-frames"))  # noqa: E731
+        page.mouse.move(x, y)
+        page.mouse.down()
+        first, before, frames, started, moves = drawn(), sum(sent) + sum(received), page.evaluate("window.frames_"), time.perf_counter(), 0
+        while time.perf_counter() - started < SECONDS:
+            page.mouse.move(x + moves % 200, y)
+            moves += 1
+        seconds = time.perf_counter() - started
+        rates = [n / seconds for n in (drawn() - first, moves, page.evaluate("window.frames_") - frames)]
+        moved, ends = sum(sent) + sum(received) - before, (len(sent), len(received))
+        page.mouse.up()
+        page.wait_for_timeout(4000)
+        yield "  scrubbing: {:.0f} pictures for {:.0f} moves a second, {:.0f} frames a second, ".format(*rates) + f"{moved} bytes while moving"
+        yield f"  let go: {sum(sent[ends[0] :])} bytes up, {sum(received[ends[1] :])} down"
+        browser.close()
 
 
 def built(shared, scheme: str):
