@@ -152,8 +152,10 @@ def train(params: LoraParams, teacher: Teacher, groups: Sequence[Members], measu
         for group in optimizer.param_groups:
             group["lr"] = params.learning_rate * (1 - step / params.steps)
         optimizer.zero_grad(set_to_none=True)
-        sum(loss.sum() for loss in losses).backward()
+        sum(loss.sum() + group.update.penalty() for loss, group in zip(losses, groups, strict=True)).backward()
         optimizer.step()
+        for group in groups:
+            group.update.settle(step + 1)
         yield measured(), [loss.detach().cpu().numpy() for loss in losses]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from engine.adalora import budgeted
 from engine.adapters import RULES, generator
 from engine.device import compute_device
 from engine.lora import TRAINING, Members, alone, low_rank_members, train
@@ -24,6 +25,7 @@ VARIANTS = {
     "zeros": "A = B = 0: each factor's gradient is a product with the other, so neither ever moves",
     "dropout": "drops inputs of A at random while training",
     "dora": "direction from W + s B A, length of each row trained apart",
+    "adalora": "P Lambda Q with half as many directions again at first; those of least importance are cut until r are left",
     "nf4": "W is kept in 4 bits; the adapter must mend that error as well",
 }
 
@@ -118,6 +120,9 @@ def variant(name: str, params: LoraParams, W: torch.Tensor) -> Members:
         return Members(Dora(**factors, magnitude=magnitude, W=W), plain.seed)
     if name == "dropout":
         return Members(Dropped(**factors, share=params.dropout, source=generator((params.seed, 11))), plain.seed)
+    if name == "adalora":
+        pairs = [(params.seed + s, 13) for s in range(params.n_seeds)]
+        return Members(budgeted(params.rank, tuple(W.shape), params.alpha, params.steps, pairs, compute_device().name), plain.seed)
     if name == "nf4":
         return Members(plain.update, plain.seed, Dense((W - nf4(W.cpu()).to(W)).expand(params.n_seeds, -1, -1)))
     return plain

@@ -19,8 +19,19 @@ PLACES = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj", "gate": "g
 SETS = {"qv": ("q", "v"), "attention": ("q", "k", "v", "o"), "all": tuple(PLACES)}
 
 
+class Trained:
+    """What an update may do while it is trained besides being moved by its gradient: nothing, unless it says so."""
+
+    def penalty(self) -> torch.Tensor | float:
+        """Return what is added to the members' summed losses."""
+        return 0.0
+
+    def settle(self, step: int) -> None:
+        """Do what is to be done after optimizer step ``step``, counted from 1."""
+
+
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(Trained):
     """scaling[m] * B[m] A[m] for every member m: A (members, r, d_in), B (members, d_out, r), scaling (members,)."""
 
     A: torch.Tensor
@@ -37,7 +48,7 @@ class LowRank:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(Trained):
     """A whole update per member, D (members, d_out, d_in): full fine-tuning written as a difference."""
 
     D: torch.Tensor

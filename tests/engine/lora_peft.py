@@ -32,19 +32,31 @@ def torch_curve(params: LoraParams, s: int) -> np.ndarray:
     return fit(layer, list(layer.parameters()), params, s)
 
 
-def fit(model, trained: list, params: LoraParams, s: int) -> np.ndarray:
+def adalora_fit(model, factors: dict, params: LoraParams, s: int) -> np.ndarray:
+    """Train peft's AdaLoRA: its penalty as its forward adds it to a language model's loss, its allocator after every step."""
+    A, B = factors["A"], factors["B"]
+
+    def penalty():
+        apart = [torch.norm(G - torch.eye(len(G)), p="fro") for G in (A @ A.T, B.T @ B)]
+        return model.peft_config["default"].orth_reg_weight * sum(apart) / 2
+
+    return fit(model, list(factors.values()), params, s, penalty, model.base_model.update_and_allocate)
+
+
+def fit(model, trained: list, params: LoraParams, s: int, penalty=lambda: 0.0, after=lambda step: None) -> np.ndarray:
     """Train with torch's AdamW and linear schedule on the s-th seed's data, and return the losses."""
     teacher, source = teacher_of(params), generator((params.seed + s, 7))
     target = torch.tensor(teacher.W + teacher.M).float()
     optimizer = torch.optim.AdamW(trained, lr=params.learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / params.steps)
     losses = []
-    for _ in range(params.steps):
+    for step in range(params.steps):
         X = torch.randn(params.batch, params.d_in, generator=source) * torch.tensor(teacher.deviation).float()
         loss = torch.nn.functional.mse_loss(model(X), X @ target.T)
         optimizer.zero_grad()
-        loss.backward()
+        (loss + penalty()).backward()
         optimizer.step()
+        after(step + 1)
         schedule.step()
         losses.append(loss.item())
     return np.array(losses)

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import AdaLoraConfig, LoraConfig, get_peft_model
 
 from engine.figures import lora as figures
 from engine.lora import LoraParams, train
@@ -14,7 +14,7 @@ from engine.lora_spectra import alignment, gaussian_spectra, update_spectra
 from engine.lora_variants import VARIANTS, first_step, variant, variants
 from engine.nf4 import levels, nf4
 from engine.teacher import teacher_of
-from tests.engine.lora_peft import fit
+from tests.engine.lora_peft import adalora_fit, fit
 
 SMALL = LoraParams(d_in=24, d_out=16, max_rank=8, teacher_rank=4, rank=4, steps=25, n_seeds=2, batch=8)
 BITSANDBYTES = [  # the table that bitsandbytes holds as constants
@@ -36,6 +36,30 @@ def test_dora_is_that_of_peft():
         expected = fit(model, [p for p in model.parameters() if p.requires_grad], SMALL, s)
         found = [losses[0][s] for _, losses in train(SMALL, teacher, [variant("dora", SMALL, W)]) if losses]
         assert found == pytest.approx(expected, rel=2e-4, abs=1e-6)
+
+
+def test_adalora_is_that_of_peft():
+    """The same numbers, penalty and cuts, step by step: peft's own allocator decides what is cut."""
+    params = replace(SMALL, steps=40)
+    teacher = teacher_of(params)
+    group = variant("adalora", params, torch.tensor(teacher.W).float())
+    start = {name: getattr(group.update, name).detach().clone() for name in "AEB"}
+    found = [losses[0] for _, losses in train(params, teacher, [group]) if losses]
+    for s in range(params.n_seeds):
+        base = torch.nn.Sequential(torch.nn.Linear(24, 16, bias=False))
+        base[0].weight.data = torch.tensor(teacher.W).float()
+        config = AdaLoraConfig(
+            init_r=6, target_r=4, lora_alpha=params.alpha, target_modules=["0"], tinit=4, tfinal=12, deltaT=10, total_step=40, orth_reg_weight=0.5
+        )
+        model = get_peft_model(base, config)
+        layer = model.base_model.model[0]
+        own = {"A": layer.lora_A["default"], "E": layer.lora_E["default"], "B": layer.lora_B["default"]}
+        for name, p in own.items():
+            p.data = start[name][s].reshape(p.shape).clone()
+        assert [losses[s] for losses in found] == pytest.approx(adalora_fit(model, own, params, s), rel=2e-4, abs=1e-6)
+        assert ((own["E"].view(-1) != 0) == (group.update.E[s] != 0)).all()
+    assert ((group.update.E != 0).sum(1) == params.rank).all()
+    assert torch.linalg.matrix_rank(group.whole().detach()).tolist() == [params.rank] * params.n_seeds
 
 
 def test_levels_are_those_of_bitsandbytes():
