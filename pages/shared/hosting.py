@@ -6,6 +6,8 @@ import hashlib
 import importlib
 import logging
 import os
+import signal
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -20,6 +22,7 @@ from pages.shared import static
 from pages.shared.navigation import LABS
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+DRAIN_SECONDS = 5.0
 log = logging.getLogger("bare_weights")
 
 
@@ -63,8 +66,18 @@ def _first_picture() -> None:
 
 @asynccontextmanager
 async def lifespan(app):
-    """Warm up beside the running server; ready from then until it is told to stop."""
+    """Warm up beside the running server; ready from then until it is told to stop, which it does some seconds later.
+
+    In between a proxy sees that it is not ready, and takes its visitors elsewhere while it still answers.
+    """
+
+    def drain(number: int, frame) -> None:
+        app.state["ready"] = False
+        signal.signal(signal.SIGTERM, stop)  # a second one is not kept waiting
+        threading.Timer(DRAIN_SECONDS, stop, (number, frame)).start()
+
     app.state["ready"] = False
+    stop = signal.signal(signal.SIGTERM, drain)
     warming = asyncio.create_task(_warm(app))
     yield
     app.state["ready"] = False
