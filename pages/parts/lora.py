@@ -10,6 +10,7 @@ from engine.lora_spectra import directions_of
 from engine.lora_variants import VARIANTS, first_step, variants
 from engine.models.peft_files import zipped
 from engine.params import Number
+from engine.settings import is_hosted
 from pages.shared.compute import follow, run
 from pages.shared.data import lab
 from pages.shared.guess import guess
@@ -185,7 +186,8 @@ def variant_numbers(params: LoraParams) -> list[Number]:
 def merging(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Draw what an adapter is once trained: spectra, merging, costs, a file."""
     prose("After training, $W + sBA$ is a matrix like any other: merged, it costs nothing. Below: the adapter that comes with the lab.")
-    panel.draw("adapter")
+    if not is_hosted():
+        panel.draw("adapter")
     found = run(merge, params)
     mean_rank = sum(found.merged_rank) / len(found.merged_rank)
     numbers(
