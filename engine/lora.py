@@ -19,7 +19,7 @@ from engine.lora_spectra import alignment
 from engine.models.adapters import Dense, LowRank, Update
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, offer, silent
-from engine.teacher import Teacher, by_chance, cut_of_M, floors, teacher_of
+from engine.teacher import Teacher, by_chance, cut_of_M, floors, pissa_floors, teacher_of
 
 MOST_GFLOP = 1000.0
 DIVERGED = 10.0
@@ -175,7 +175,7 @@ def _known(params: LoraParams, teacher: Teacher) -> dict[str, np.ndarray]:
     return {
         "ranks": np.array(params.ranks),
         "seeds": params.seed + np.arange(params.n_seeds),
-        "floor": floors(teacher, params.ranks),
+        "floor": pissa_floors(teacher, params.ranks) if params.start == "pissa" else floors(teacher, params.ranks),
         "cut_of_M": cut_of_M(teacher, params.ranks),
         "by_chance": by_chance(teacher, params.ranks, params.seed),
         "trainable_parameters": np.array(params.ranks) * (params.d_in + params.d_out),
@@ -240,9 +240,9 @@ def numbers_at(result: SweepResult, rank: int) -> list[Number]:
     full = float(_mean(result.full_loss[:, -1]))
     return [
         Number(f"Error left at {at}", 100 * float(result.final()[i]), 100 * float(result.by_chance[i]), 1, " %"),
-        Number(f"Least that {at} can leave", 100 * float(result.floor[i]), None, 1, " %"),
+        Number(f"Least that {at} can leave", round(100 * float(result.floor[i]), 6), None, 1, " %"),
         Number("Full fine-tuning leaves", 100 * full, None, 2, " %"),
-        Number(f"Trainable, of {result.full_parameters:,}", float(result.trainable_parameters[i]), None, 0, f" ({of_all:.0f} %)"),
+        Number(f"Trainable, of {result.full_parameters:,}", float(result.trainable_parameters[i]), None, 0, f" ({of_all:.1f} %)"),
     ]
 
 
@@ -257,10 +257,14 @@ def report(params: LoraParams, on_step: OnStep = silent) -> SweepResult:
 
 
 def table(result: SweepResult) -> tuple[list[str], list[list]]:
-    """Return header and rows: each rank's last loss (mean over seeds) beside its floor and chance, and full fine-tuning."""
-    header = ["rank", "loss", "floor", "by_chance", "trainable_parameters", "diverged"]
-    lost = [rank for rank, _ in result.diverged]
-    columns = zip(result.ranks, result.final(), result.floor, result.by_chance, result.trainable_parameters, strict=True)
-    rows = [[int(r), float(loss), float(floor), float(chance), int(count), lost.count(int(r))] for r, loss, floor, chance, count in columns]
-    full = float(_mean(result.full_loss[:, -1]))
-    return header, [*rows, ["full", full, 0.0, 0.0, result.full_parameters, lost.count(0)]]
+    """Return header and rows: each rank's last loss (mean, then by seed) beside its floor, M's own cut and chance; then full fine-tuning."""
+    seeds = [f"loss_seed_{seed}" for seed in result.seeds]
+    header = ["rank", "loss", *seeds, "floor", "cut_of_M", "by_chance", "trainable_parameters", "diverged"]
+    lost, last = [rank for rank, _ in result.diverged], result.loss[..., -1]
+    known = zip(result.floor, result.cut_of_M, result.by_chance, strict=True)
+    rows = [
+        [int(rank), float(mean), *map(float, by_seed), *map(float, of_rank), int(count), lost.count(int(rank))]
+        for rank, mean, by_seed, of_rank, count in zip(result.ranks, result.final(), last, known, result.trainable_parameters, strict=True)
+    ]
+    full = result.full_loss[:, -1]
+    return header, [*rows, ["full", float(_mean(full)), *map(float, full), 0.0, 0.0, 0.0, result.full_parameters, lost.count(0)]]

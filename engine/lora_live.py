@@ -49,6 +49,12 @@ class RecordedSweep:
     tokens_read_by_each: int
     slope: float
 
+    def rows(self) -> list[list]:
+        """Return (rank, seed, last loss on verse, on prose) of every member; full fine-tuning last."""
+        verse, prose = (np.concatenate([getattr(self, what), getattr(self, f"full_{what}")[None]])[..., -1] for what in ("verse", "prose"))
+        members = np.ndindex(verse.shape)
+        return [[[*map(int, self.ranks), "full"][i], s, float(verse[i, s]), float(prose[i, s])] for i, s in members]
+
 
 @uses()
 def recorded_sweep(params: LoraParams, on_step: OnStep = silent) -> RecordedSweep:
@@ -163,7 +169,8 @@ def fits(params: LoraParams, seconds: float) -> str:
     measured = 6 * 2 * 8 / (3 * 2)  # six measurements on 16 windows, in steps of two rows
     needed = members * (params.fable_steps + measured) * seconds
     steps = max(0, int(MINUTE / (members * seconds) - measured))
-    return f"{members} adapters over {params.fable_steps} steps: about {needed:.0f} s here and now; into a minute fit about {steps} steps."
+    asked = f"{members} adapter{'s' if members > 1 else ''} over {params.fable_steps} steps"
+    return f"{asked}: about {needed:.0f} s here and now; into a minute fit about {steps} steps."
 
 
 def module_types(recipe: dict) -> str:

@@ -12,7 +12,7 @@ from engine.lora_spectra import UpdateSpectrum, alignment, spectrum_of
 from engine.models.adapters import LowRank, with_updates
 from engine.models.catalog import ASSETS, is_hosted
 from engine.models.loading import open_model, open_tokenizer
-from engine.models.peft_files import Adapter, read_adapter, read_adapter_config, read_modules, short_name
+from engine.models.peft_files import Adapter, check_module, read_adapter, read_adapter_config, read_modules, short_name
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
 
@@ -94,7 +94,7 @@ def folder_of(params: LoraParams) -> Path:
 def merge(params: LoraParams, on_step: OnStep = silent) -> MergeResult:
     """Return an adapter's spectra, module by module, and what merging it into Fable changes.
 
-    Raises ModelError for a folder without a plain LoRA adapter in safetensors, or one whose shapes are not Fable's.
+    Raises ModelError for a folder without a plain LoRA adapter in safetensors, one that contradicts itself, or one whose shapes are not Fable's.
     """
     folder = folder_of(params)
     config = read_adapter_config(folder)
@@ -102,6 +102,7 @@ def merge(params: LoraParams, on_step: OnStep = silent) -> MergeResult:
     model, spectra, ranks, updates, unmerged = open_model("fable"), [], [], {}, 0.0
     for done, (name, A, B) in enumerate(read_modules(folder)):
         on_step(done, 0, "Reading the adapter, module by module")
+        check_module(config, name, A, B)
         W = _weight(model, name, A, B)
         D = scaling * (B.double() @ A.double())
         values = torch.linalg.svdvals(D).numpy()

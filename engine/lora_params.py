@@ -7,7 +7,7 @@ from engine.adapters import RULES, STARTS
 from engine.errors import InputError
 from engine.models.adapters import SETS
 
-TASKS = {"flat": "k equal directions", "falling": "falling, over e each k", "tail": "k strong, a weak rest"}
+TASKS = {"flat": "k equal directions", "falling": "falling by e every k", "tail": "k strong, a weak rest"}
 INPUTS = {"white": "all directions alike", "coloured": "a few strong"}
 WIDEST, MOST_SEEDS, MOST_STEPS = 512, 8, 5000
 FABLE_RANKS = (1, 2, 4, 8, 16, 32, 64)

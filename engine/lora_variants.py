@@ -14,7 +14,7 @@ from engine.models.adapters import Dense, LowRank
 from engine.nf4 import nf4
 from engine.params import frozen, uses
 from engine.progress import OnStep, silent
-from engine.teacher import floors, teacher_of
+from engine.teacher import floors, pissa_floors, teacher_of
 
 VARIANTS = {
     "plain": "s = alpha / r, A uniform, B = 0",
@@ -64,7 +64,8 @@ class Dropped(LowRank):
 class VariantsResult:
     """Each variant by name: mean and seeds of its last loss, (V,) and (V, S), its size |update|_F (V,), and loss on the way (V, T + 1).
 
-    ``floor`` of the rank; ``nf4_floor``: the least that any rank-r update leaves when the 4-bit error must be mended too;
+    ``floor`` of the rank, ``pissa_floor`` from PiSSA's start; ``nf4_floor``: the least that any rank-r update leaves when the
+    4-bit error must be mended too;
     ``nf4_error``: |W - W_4|_F / |W|_F, ``nf4_before``: the loss before training on the 4-bit base, which has both.
     """
 
@@ -74,6 +75,7 @@ class VariantsResult:
     update_size: np.ndarray
     loss: np.ndarray
     floor: float
+    pissa_floor: float
     nf4_floor: float
     nf4_error: float
     nf4_before: float
@@ -104,6 +106,7 @@ def _variants(params: LoraParams, on_step: OnStep) -> VariantsResult:
         frozen(size),
         frozen(loss.mean(1)),
         float(floors(teacher, (params.rank,))[0]),
+        float(pissa_floors(teacher, (params.rank,))[0]),
         float(floors(needed, (params.rank,))[0]),
         float(np.linalg.norm(error) / np.linalg.norm(W)),
         float(needed.loss(np.zeros_like(teacher.M))),

@@ -4,7 +4,7 @@ Inputs x have covariance Sigma, so the expected loss of a student W + D is |(M -
 Young (1936) its minimum over rank-r D is the tail of the singular values of M Sigma^(1/2), and not of M.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,15 @@ def floors(teacher: Teacher, ranks: tuple[int, ...]) -> np.ndarray:
     return left[list(ranks)]
 
 
+def pissa_floors(teacher: Teacher, ranks: tuple[int, ...]) -> np.ndarray:
+    """Return the least expected loss of each rank from a PiSSA start, which froze W without W_r, its top r directions.
+
+    The adapter has to hold M + W_r, so its floor is the tail of (M + W_r) Sigma^(1/2): above that of M, as far as M lies elsewhere.
+    """
+    U, s, Vh = np.linalg.svd(teacher.W, full_matrices=False)
+    return np.array([floors(replace(teacher, M=teacher.M + (U[:, :r] * s[:r]) @ Vh[:r]), (r,))[0] for r in ranks])
+
+
 def cut_of_M(teacher: Teacher, ranks: tuple[int, ...]) -> np.ndarray:
     """Return the expected loss of M's own truncation to each rank: the floor only where all inputs are alike."""
     U, s, Vh = np.linalg.svd(teacher.M, full_matrices=False)
@@ -69,8 +78,9 @@ def cut_of_M(teacher: Teacher, ranks: tuple[int, ...]) -> np.ndarray:
 
 def by_chance(teacher: Teacher, ranks: tuple[int, ...], seed: int) -> np.ndarray:
     """Return the least expected loss with A random and only B free, mean of four draws of Gaussian A: r blind directions."""
-    rng, found = np.random.default_rng((seed, 1)), []
+    found = []
     for rank in ranks:
+        rng = np.random.default_rng((seed, 1, rank))
         Q = np.linalg.qr((rng.standard_normal((DRAWS, rank, len(teacher.deviation))) * teacher.deviation).transpose(0, 2, 1))[0]
         kept = np.square(teacher.seen @ Q).sum((-2, -1)).mean()
         found.append((np.square(teacher.seen).sum() - kept) / len(teacher.M))

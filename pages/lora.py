@@ -11,11 +11,11 @@ from pages.shared import navigation
 navigation.require_frame()
 
 from engine.adapters import RULES, STARTS  # noqa: E402
-from engine.lora import LoraParams, numbers_at, sweep, table  # noqa: E402
+from engine.lora import LoraParams, numbers_at, sweep  # noqa: E402
 from engine.lora_params import INPUTS, TASKS  # noqa: E402
 from pages.parts import lora as parts  # noqa: E402
-from pages.shared.compute import follow, run  # noqa: E402
-from pages.shared.controls import Choice, Integer, Menu, Number, Text  # noqa: E402
+from pages.shared.compute import follow  # noqa: E402
+from pages.shared.controls import Choice, Integer, Menu, Number, Steps, Text  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures  # noqa: E402
@@ -32,7 +32,7 @@ PANEL = Panel(
     inputs=Menu("Inputs", INPUTS),
     rule=Menu("Scaling s", RULES),
     start=Menu("Start", STARTS),
-    rank=Integer("Rank looked at", 1, 64),
+    rank=Steps("Rank looked at", (1, 2, 4, 8, 16, 32, 64)),
     d_in=Integer("Input width", 64, 256, 64),
     d_out=Integer("Output width", 64, 256, 64),
     max_rank=Integer("Highest rank", 1, 64),
@@ -76,7 +76,9 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 draw(PANEL, params, result)
-    share(PANEL, params, lambda: take_away("lora", params, {"sweep": sweep}, lambda: table(run(sweep, params))))
+    tab = PANEL.view()["tab"]
+    functions = {"sweep": sweep, **parts.BEHIND.get(tab, {})}
+    share(PANEL, params, lambda: take_away("lora", params, functions, lambda: parts.taken(params, tab)))
 
 
 explore()

@@ -46,7 +46,7 @@ PANEL = Panel(
     prompt=prompt(400),
     stack=Choice("Block", dict.fromkeys(STACKS, ""), help="relu: Linear then ReLU; linear: Linear alone"),
     init=Choice("Initialisation", dict.fromkeys(INITS, "")),
-    place=Choice("Norm", dict.fromkeys(PLACES, ""), help="post: after the block and its residual; pre: before the block"),
+    place=Choice("Place of the norm", dict.fromkeys(PLACES, ""), help="post: after the block and its residual; pre: before the block"),
     residual=Switch("Residual"),
     depth=Steps("Blocks", (1, 2, 5, 10, 20, 50, 100, 200)),
     width=Steps("Width", (8, 16, 32, 64)),

@@ -42,6 +42,8 @@ function themed(layout, { text, grid, surface, family, scale }) {
   };
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
     full[name] = { gridcolor: grid, linecolor: grid, ...layout[name] };
+    const title = layout[name].title;
+    if (title?.font?.size) full[name].title = { ...title, font: { ...title.font, size: title.font.size * scale } };
   }
   if (matchMedia("(pointer: coarse)").matches) full.dragmode = false; // a swipe scrolls the page
   return full;
@@ -65,6 +67,19 @@ function chosen(data) {
   return data.narrow && innerWidth < NARROW ? data.narrow : data;
 }
 
+// A legend that wraps, as on a phone, gets the room that it needs below the title.
+async function fit(host) {
+  const node = host.node, legend = node.querySelector(".legend .bg"), title = node.querySelector(".gtitle");
+  const shape = `${node.clientWidth} ${host.theme.scale} ${host.traces.map((trace) => trace.name)}`;
+  if (!legend || !title || host.fitted === shape) return;
+  host.fitted = shape;
+  const over = title.getBoundingClientRect().bottom - legend.getBoundingClientRect().top;
+  if (over <= 0 && !host.room) return;
+  const margin = node.layout.margin.t - (host.room ?? 0);
+  host.room = Math.max(0, (host.room ?? 0) + over + 4);
+  await window.Plotly.relayout(node, { "margin.t": margin + host.room });
+}
+
 async function draw(host) {
   const Plotly = await load(host.data.library);
   const picture = chosen(host.data);
@@ -73,10 +88,12 @@ async function draw(host) {
     host.drawnTraces = picture.traces;
     host.traces = await Promise.all(JSON.parse(picture.traces).map(unpacked));
   }
+  layout.margin.t += host.room ?? 0;
   host.cursor = layout.meta?.cursor;
   const touch = matchMedia("(pointer: coarse)").matches;
   const config = { displaylogo: false, displayModeBar: touch ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d"] };
   await Plotly.react(host.node, host.traces, layout, config);
+  await fit(host);
   if (!host.listening) listen(host);
   host.node.dataset.drawn = String(Number(host.node.dataset.drawn || 0) + 1);
 }
@@ -122,7 +139,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
       host.settled = setTimeout(() => {
         if (!host.listening) return;
         if (chosen(host.data).traces !== host.drawnTraces) queue(host);
-        else window.Plotly.Plots.resize(node);
+        else Promise.resolve(window.Plotly.Plots.resize(node)).then(() => fit(host));
       }, 100);
     });
     host.size.observe(node);

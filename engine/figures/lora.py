@@ -6,7 +6,7 @@ from plotly.colors import sample_colorscale
 
 from engine.figures.theme import CHANCE, HERE, PALETTE, SEQUENTIAL, WARM, figure, line
 from engine.linalg import cumulative_energy
-from engine.lora import SweepResult
+from engine.lora import SweepResult, nearest
 from engine.lora_spectra import gaussian_spectra
 from engine.lora_variants import FirstStepResult, VariantsResult
 
@@ -45,7 +45,7 @@ def loss_by_rank(result: SweepResult, rank: int) -> go.Figure:
     if not np.allclose(result.cut_of_M, result.floor, atol=0.002):
         style = {"color": PALETTE[3], "width": 2, "dash": "dash"}
         traces.append(line(at, result.cut_of_M, PALETTE[3], "M cut by itself", **common | {"line": style}))
-    chosen = int(np.abs(result.ranks - rank).argmin())
+    chosen = nearest(result, rank)
     here = {"type": "line", "x0": chosen, "x1": chosen, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": WARM, "width": 1}}
     x = {"title": "rank r of the adapter", "tickvals": at, "ticktext": names, "range": [-0.5, len(at) - 0.5], "showgrid": False}
     y = {"title": "error left", "range": [-0.03, 1.08], "tickformat": ".0%"}
@@ -56,7 +56,7 @@ def curves(result: SweepResult) -> go.Figure:
     """Return the error left along the training, one line per rank (mean over seeds), each going to its floor (dotted)."""
     steps, traces = np.arange(result.loss.shape[-1]), []
     every = max(1, len(steps) // 300)
-    colours = sample_colorscale(SEQUENTIAL, np.linspace(0.1, 0.9, max(2, len(result.ranks))))
+    colours = sample_colorscale(SEQUENTIAL, np.linspace(0.25, 0.95, max(2, len(result.ranks))))
     hover = "step %{x}<br>%{y:.2%}<extra>%{fullData.name}</extra>"
     with np.errstate(all="ignore"):
         means = [np.nanmean(loss, axis=0) if np.isfinite(loss).any() else loss[0] for loss in result.loss]
@@ -66,7 +66,7 @@ def curves(result: SweepResult) -> go.Figure:
         traces.append(
             line([0, result.steps], [floor] * 2, colour, "floor", line={**style, "width": 1, "dash": "dot"}, showlegend=False, hoverinfo="skip")
         )
-    full = np.where(np.isfinite(result.full_loss), result.full_loss, np.nan).mean(0)
+    full = result.full_loss.mean(0)
     traces.append(line(steps[::every], full[::every], GREEN, "full", line={"color": GREEN, "width": 2, "dash": "dash"}, hovertemplate=hover))
     x = {"title": "step", "range": [0, result.steps]}
     y = {"title": "error left", "range": [-0.03, 1.3], "tickformat": ".0%"}
@@ -107,9 +107,9 @@ def update_energy(result: SweepResult) -> go.Figure:
         line(index, cumulative_energy(result.teacher_singular_values), WARM, "M", hovertemplate=hover, line=UNDER),
         line(index, cumulative_energy(values), HERE, "learnt", hovertemplate=hover),
     ]
-    shapes = [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0.9, "y1": 0.9, "line": {"color": WARM, "width": 1}}]
+    traces.append(line([0, len(values) + 1], [0.9, 0.9], CHANCE, "90 %", hoverinfo="skip", line={"color": CHANCE, "width": 1}))
     y = {"title": "share held", "range": [0, 1.03], "tickformat": ".0%"}
-    return figure(HEIGHT, "How much a rank holds", {"title": "rank k", "range": [0, len(values) + 1]}, y, traces, shapes=shapes)
+    return figure(HEIGHT, "How much a rank holds", {"title": "rank k", "range": [0, len(values) + 1]}, y, traces)
 
 
 def variant_bars(result: VariantsResult) -> go.Figure:

@@ -30,14 +30,16 @@ def loss_by_rank(recorded: RecordedSweep, live: FableResult | None = None) -> go
             places = [names.index(str(rank)) for rank in live.ranks]
             marker = {"symbol": "star", "size": 13, "color": colour, "line": {"width": 1, "color": "#fff"}}
             now = getattr(live, what)[..., -1].mean(1)
-            traces.append({"type": "scatter", "mode": "markers", "x": places, "y": now, "marker": marker, "name": f"{what}, your run"})
+            traces.append(
+                {"type": "scatter", "mode": "markers", "x": places, "y": now, "marker": marker, "name": f"{what}, your {live.steps[-1]} steps"}
+            )
     x = {"title": "rank", "tickvals": at, "ticktext": names, "range": [-0.5, len(at) - 0.5], "showgrid": False}
     return figure(380, "Verse learnt, prose forgotten", x, {"title": "nats per token", "range": _range(recorded)}, traces, margin=_room())
 
 
 def curves(recorded: RecordedSweep, what: str, live: FableResult | None = None) -> go.Figure:
     """Return the loss on verse or prose along the recorded training, a line per rank (mean of seeds), the live run over it in thick lines."""
-    colours = sample_colorscale(SEQUENTIAL, np.linspace(0.1, 0.9, len(recorded.ranks)))
+    colours = sample_colorscale(SEQUENTIAL, np.linspace(0.25, 0.95, len(recorded.ranks)))
     hover = "step %{x}<br>%{y:.3f} nats<extra>%{fullData.name}</extra>"
     traces = [
         line(recorded.steps, values.mean(0), colour, str(rank), line={"color": colour, "width": 2}, hovertemplate=hover)
@@ -85,7 +87,7 @@ def module_map(spectra: Sequence[UpdateSpectrum], what: str, title: str) -> go.F
 def module_spectra(spectra: Sequence[UpdateSpectrum], layer: str = "2") -> go.Figure:
     """Return the spectrum of each module's update in one layer, over its norm."""
     chosen = [s for s in spectra if s.name.startswith(f"{layer}.")] or list(spectra)
-    colours = sample_colorscale(SEQUENTIAL, np.linspace(0.1, 0.9, max(2, len(chosen))))
+    colours = sample_colorscale(SEQUENTIAL, np.linspace(0.25, 0.95, max(2, len(chosen))))
     traces = [
         line(
             np.arange(1, len(s.singular_values) + 1), s.singular_values / max(np.linalg.norm(s.singular_values), 1e-12), colour, s.name, markers=True

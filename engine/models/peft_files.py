@@ -106,6 +106,18 @@ def read_adapter_config(folder: Path) -> dict:
     return config
 
 
+def check_module(config: dict, name: str, A: torch.Tensor, B: torch.Tensor) -> None:
+    """Raise ModelError for factors that are not what the adapter's configuration says, or hold numbers that are not finite."""
+    short, targets = short_name(name), config.get("target_modules")
+    if A.shape[0] != config["r"]:
+        raise ModelError(f"The adapter's {short} has rank {A.shape[0]}, its configuration says r = {config['r']}.")
+    if isinstance(targets, list) and not any(f".{name}".endswith(f".{target}") for target in targets):
+        said = ", ".join(map(str, targets))[:80]
+        raise ModelError(f"The adapter changes {short}, its configuration names only {said}.")
+    if not (A.isfinite().all() and B.isfinite().all()):
+        raise ModelError(f"The adapter's {short} holds numbers that are not finite.")
+
+
 def read_modules(folder: Path) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Yield (module name, A, B) one module at a time, in float32; raise ModelError for a damaged file or a missing half."""
     from safetensors import SafetensorError, safe_open

@@ -1,11 +1,13 @@
 """The tabs of the LoRA page."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from engine.errors import InputError, ModelError
-from engine.lora import LoraParams, SweepResult, numbers_at, sweep
+from engine.lora import LoraParams, SweepResult, numbers_at, sweep, table
 from engine.lora_live import RUN, FableResult, RecordedSweep, fable_run, fits, has_flattened, module_types, recorded_sweep, seconds_per_step
-from engine.lora_merge import costs, folder_of, merge, shipped_adapter
+from engine.lora_merge import costs, merge, shipped_adapter
 from engine.lora_spectra import directions_of
 from engine.lora_variants import VARIANTS, first_step, variants
 from engine.models.peft_files import zipped
@@ -24,16 +26,12 @@ fables = Pictures("lora_fable")
 
 
 def read(panel: Panel) -> LoraParams:
-    """Return the parameters; what only the engine can judge (odd ranks, a folder) is put back to its default and said."""
+    """Return the parameters; what only the engine can judge (an odd rank) is put back to its default and said."""
     try:
-        params = panel.read()
-        folder_of(params)
+        return panel.read()
     except InputError as error:
         blamed = (name for name, words in BLAMED.items() if words in str(error))
         panel.refuse(next(blamed), str(error))
-    except ModelError as error:
-        panel.refuse("adapter", str(error))
-    return params
 
 
 BLAMED = {"start": "orthogonal"}
@@ -44,7 +42,7 @@ def say_diverged(result: SweepResult) -> None:
     """Name the members whose training diverged, if any."""
     lost = result.diverged
     if lost:
-        names = sorted({("full" if rank == 0 else f"rank {rank}") for rank, _ in lost})
+        names = ["full" if rank == 0 else f"rank {rank}" for rank in sorted({rank for rank, _ in lost})]
         total = result.loss.shape[0] * result.loss.shape[1] + len(result.full_loss)
         st.warning(
             f"{len(lost)} of {total} runs diverged ({', '.join(names)}): their loss passed ten times its start."
@@ -56,10 +54,13 @@ def details(panel: Panel, params: LoraParams, result: SweepResult | None) -> Non
     """Draw every rank's numbers, and why the floor is where it is."""
     prose(
         "The least that any update of rank $r$ leaves is the tail of the singular values of $M\\Sigma^{1/2}$, not of $M$: directions "
-        "that the inputs hardly show need not be learnt. Choose *coloured* inputs under *More* and compare with *M cut by itself*."
+        "that the inputs hardly show need not be learnt. Choose inputs with *a few strong* directions under *More*, and compare with "
+        "*M cut by itself*."
     )
     if result is None:
         return
+    if params.start == "pissa":
+        st.caption("PiSSA froze W without its top r directions, so the adapter has to hold those as well as M: the floor here is that of both.")
     columns = zip(result.ranks, result.loss[..., -1], result.floor, result.cut_of_M, result.by_chance, result.trainable_parameters, strict=True)
     rows = [
         {
@@ -169,7 +170,10 @@ def variant_tab(panel: Panel, params: LoraParams, result: SweepResult | None) ->
         for n, (e, s) in by_name.items()
     ]
     st.dataframe(rows, hide_index=True)
-    st.caption("DoRA may pass below the floor of rank r: the rows' lengths that it trains make its update one of full rank.")
+    st.caption(
+        "DoRA may pass below the floor of rank r: the rows' lengths that it trains make its update one of full rank. PiSSA stays above it: it must "
+        f"also hold the directions of W that it took out, and the least it can leave is {found.pissa_floor:.1%}."
+    )
 
 
 def variant_numbers(params: LoraParams) -> list[Number]:
@@ -177,7 +181,7 @@ def variant_numbers(params: LoraParams) -> list[Number]:
     found, first = run(variants, params), run(first_step, params)
     return [
         Number("First step, alpha / r: highest rank over lowest", first.ratio("standard"), None, 2),
-        Number("First step, alpha / sqrt(r)", first.ratio("rslora"), None, 2),
+        Number("First step, alpha / sqrt(r): the same", first.ratio("rslora"), None, 2),
         Number("Error of 4 bits in W", 100 * found.nf4_error, None, 1, " %"),
         Number(f"Least on 4 bits, rank {found.rank}", 100 * found.nf4_floor, None, 1, " %", 100 * found.nf4_before),
     ]
@@ -185,10 +189,16 @@ def variant_numbers(params: LoraParams) -> list[Number]:
 
 def merging(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:
     """Draw what an adapter is once trained: spectra, merging, costs, a file."""
-    prose("After training, $W + sBA$ is a matrix like any other: merged, it costs nothing. Below: the adapter that comes with the lab.")
+    prose("After training, $W + sBA$ is a matrix like any other: merged, it costs nothing.")
     if not is_hosted():
         panel.draw("adapter")
-    found = run(merge, params)
+    whose = "The adapter of your folder." if params.adapter else "The adapter that comes with the lab."
+    try:
+        found = run(merge, params)
+    except ModelError as error:
+        st.error(escaped(str(error)))
+        found, whose = run(merge, replace(params, adapter="")), "Shown instead: the adapter that comes with the lab."
+    st.caption(whose)
     mean_rank = sum(found.merged_rank) / len(found.merged_rank)
     numbers(
         [
@@ -248,6 +258,27 @@ def picture_of(params: LoraParams, name: str, key: str) -> None:
     else:
         show(figures.loss_by_rank(run(sweep, params), params.rank), key=key, label="Error left at every rank")
 
+
+def taken(params: LoraParams, tab: str) -> tuple[list[str], list[list]]:
+    """Return header and rows of the CSV: what the open tab shows, or the sweep."""
+    if tab == "Variants":
+        found = run(variants, params)
+        columns = zip(found.names, found.last.mean(1), found.update_size, strict=True)
+        return ["variant", "error_left", "update_size"], [[name, float(error), float(size)] for name, error, size in columns]
+    if tab == "Merge and save":
+        rows = [[s.name, s.effective_rank, s.effective_rank_chance, s.alignment, s.alignment_chance] for s in run(merge, params).spectra]
+        return ["module", "effective_rank", "chance", "alignment", "alignment_chance"], rows
+    if tab == "Shakespeare":
+        return ["rank", "seed", "verse", "prose"], run(recorded_sweep, params).rows()
+    return table(run(sweep, params))
+
+
+BEHIND = {
+    "Variants": {"variants": variants, "first_step": first_step},
+    "Merge and save": {"merge": merge, "costs": costs},
+    "Shakespeare": {"recorded": recorded_sweep},
+}
+"""Tab -> what it shows besides the sweep, for the JSON and the Python lines."""
 
 TABS = {
     "Sweep": details,

@@ -189,7 +189,10 @@ def training(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> N
         curves = figures.trajectory_curves(found, what, *where, view["snapshot"], then.chance)
         show(curves, key="trajectory", label=f"{then.name} along the training, layer {params.layer}, head {params.head} in front")
     show(figures.progress_curves(found, view["snapshot"]), key="progress", label="Copying accuracy and loss along the training")
-    st.caption(f"Step {step}. Spectra: computed now from the snapshot's weights. Behaviour and loss: recorded then, {found.recorded}.")
+    st.caption(
+        f"Step {step}. Spectra: computed now from the snapshot's weights. Behaviour and loss: recorded then, {found.recorded}. "
+        "The numbers at the top are those of the model as it ended."
+    )
 
 
 def composition(panel: Panel, params: SpectraParams, view: dict, limits: dict) -> None:

@@ -18,6 +18,7 @@ from engine.models.catalog import identity
 from engine.params import restrict
 from engine.settings import settings
 from pages.shared.jobs import Job, Store
+from pages.shared.panel import run_again
 
 QUIET_SECONDS = 0.3
 POLL_SECONDS = 0.1
@@ -91,7 +92,7 @@ def _again_in_a_moment(job: Job, stop: Callable, name: str) -> None:
     @st.fragment(run_every=AGAIN_SECONDS)
     def again() -> None:
         if time.monotonic() - drawn > AGAIN_SECONDS / 2:
-            st.rerun()
+            run_again()
         with st.container(horizontal=True, vertical_alignment="center"):
             _draw(job, st)
             st.button("Stop", key=f"stop_{name}", on_click=stop)

@@ -100,9 +100,10 @@ class Number:
         return f"{round(float(value), 10):.12g}"
 
     def draw(self, key: str, value: float) -> float:
-        """Draw the slider or the field."""
+        """Draw the slider or the field, with as many decimals as a step has."""
         widget = st.number_input if (self.high - self.low) / self.step > FINEST else st.slider
-        return widget(self.label, self.low, self.high, value, self.step, key=key, bind="query-params")
+        fine = None if self.step >= 0.01 else f"%.{math.ceil(-math.log10(self.step))}f"
+        return widget(self.label, self.low, self.high, value, self.step, format=fine, key=key, bind="query-params")
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Panel:
         default = self.controls[name].write(self.defaults[name])
         state, query = self._state(), st.query_params.to_dict()
         self._mend({**query, **state, name: default}, state, query)
-        _say_and_rerun([f"{reason} Using {quoted(default)}."])
+        _say_and_rerun([f"{reason} Using {quoted(getattr(self.controls[name], 'options', {}).get(default) or default)}."])
 
     def params(self, settled: Mapping[str, str], **limits):
         """Return the parameter object of a settled link; what it leaves out is at its default."""
@@ -192,8 +192,14 @@ def _going_back() -> bool:
     return context is not None and context.is_history_navigation
 
 
+def run_again() -> None:
+    """Run the page again for a reason of its own, such as a picture that grows: what was said about the link stays."""
+    st.session_state[_MENDED] = True
+    st.rerun()
+
+
 def fresh_notes() -> list[str]:
     """Return what was mended since the visitor last did something."""
     if not st.session_state.pop(_MENDED, False):
         st.session_state[_NOTES] = []
-    return st.session_state[_NOTES]
+    return st.session_state.setdefault(_NOTES, [])

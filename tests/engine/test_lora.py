@@ -15,7 +15,7 @@ from engine.figures import lora as figures
 from engine.lora import LoraParams, Members, check_size, full_members, low_rank_members, member_losses, numbers_at, report, sweep, table, train
 from engine.lora_params import parse_ranks
 from engine.models.adapters import LowRank
-from engine.teacher import by_chance, cut_of_M, floors, teacher_of
+from engine.teacher import by_chance, cut_of_M, floors, pissa_floors, teacher_of
 from tests.engine.lora_peft import peft_curve, torch_curve
 
 SMALL = LoraParams(d_in=24, d_out=16, max_rank=8, teacher_rank=4, rank=4, steps=30, n_seeds=2, batch=8)
@@ -211,3 +211,16 @@ def test_plotly_accepts_the_pictures(result):
     for fig in shown:
         go.Figure(fig.to_dict())  # raises for a property or value that plotly does not know
     assert figures.loss_by_rank(sweep(replace(SMALL, steps=5)), 8).layout.yaxis.range == shown[0].layout.yaxis.range
+
+
+def test_pissas_floor_is_what_its_adapter_can_reach():
+    """From PiSSA's start the best rank r is the truncation of M and what was taken out of W, weighed by the inputs."""
+    params = LoraParams(d_in=24, d_out=16, max_rank=8, teacher_rank=4, start="pissa", inputs="coloured")
+    teacher = teacher_of(params)
+    for rank, floor in zip((1, 4, 8), pissa_floors(teacher, (1, 4, 8)), strict=True):
+        (plain,) = [low_rank_members(replace(params, n_seeds=1), [rank], teacher.W)]
+        needed = teacher.M + plain.offset.update()[0].double().numpy()
+        U, s, Vh = np.linalg.svd(needed * teacher.deviation, full_matrices=False)
+        best = (U[:, :rank] * s[:rank]) @ Vh[:rank] / teacher.deviation
+        assert floor == pytest.approx(float(np.square((needed - best) * teacher.deviation).sum() / len(needed)), rel=1e-5)
+        assert floor > floors(teacher, (rank,))[0] - 1e-9

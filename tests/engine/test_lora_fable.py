@@ -18,7 +18,7 @@ from engine.lora_merge import SHIPPED, costs, merge, shipped_adapter
 from engine.lora_params import LoraParams
 from engine.models.adapters import SETS, places_of, with_updates
 from engine.models.loading import open_model
-from engine.models.peft_files import read_adapter, write_adapter
+from engine.models.peft_files import CONFIG, WEIGHTS, read_adapter, write_adapter
 from tests.conftest import FABLE
 
 TINY = Recipe("qv", steps=3, rows=1, context=32, measure_every=3, windows=2)
@@ -186,6 +186,26 @@ def test_an_adapter_for_another_base(tmp_path, name):
     adapter = shipped_adapter()
     write_adapter(replace(adapter, modules={name: adapter.modules["model.layers.0.self_attn.q_proj"]}), tmp_path)
     with pytest.raises(ModelError, match="another base"):
+        merge(LoraParams(adapter=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda config, tensors: config.update(r=7), "its configuration says r = 7"),
+        (lambda config, tensors: config.update(target_modules=["gate_proj"]), "names only gate_proj"),
+        (lambda config, tensors: next(iter(tensors.values())).fill_(float("nan")), "not finite"),
+    ],
+    ids=["rank", "modules", "nan"],
+)
+def test_an_adapter_that_contradicts_itself(tmp_path, change, said):
+    from safetensors.torch import load_file, save_file
+
+    config, tensors = json.loads((SHIPPED / CONFIG).read_text()), load_file(SHIPPED / WEIGHTS)
+    change(config, tensors)
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    save_file(tensors, tmp_path / WEIGHTS)
+    with pytest.raises(ModelError, match=said):
         merge(LoraParams(adapter=str(tmp_path)))
 
 

@@ -29,10 +29,19 @@ def test_every_tab_opens(tab):
 
 
 def test_what_only_the_engine_can_judge_is_mended():
-    for query in ({"start": "orthogonal", "rank": "3"}, {"fable_ranks": "3"}, {"adapter": "/nowhere"}):
+    for query in ({"start": "orthogonal", "rank": "1"}, {"rank": "3"}, {"fable_ranks": "3"}):
         app = open_page("lora", **query)
         assert not app.exception
         assert len(app.warning) == 1
+
+
+def test_a_folder_that_holds_no_adapter_is_one_sentence_and_its_name_stays():
+    app = open_page("lora", tab="Merge and save", adapter="/nowhere")
+    assert not app.exception
+    (said,) = [e.value.replace("\\", "") for e in app.error]
+    assert said == "'nowhere' is no folder with an adapter_config.json; accepted is a folder that peft wrote."
+    assert next(t for t in app.text_input if t.key == "adapter").value == "/nowhere"
+    assert any(m.label.startswith("Rank of the merged") for m in app.metric)
 
 
 GATE = threading.Event()
