@@ -22,7 +22,7 @@ from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
-from pages.shared.remembered import Pictures  # noqa: E402
+from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
 
@@ -74,7 +74,7 @@ def explore() -> None:
     with mishaps(said):
         result = run(block, params)
         taken = lambda: take_away("norms", params, {"block": block, "depth": depth_study}, lambda: entries(result))  # noqa: E731
-        by_hand("block", key="block", data=figures.block_data(result), height="content")
+        by_hand("block", key="block", data=remembered(figures.block_data)(result), height="content")
         read_off = block_numbers(params, result)
         numbers(read_off[name] for name in ("mean", "rms", "others", "lost") if name in read_off)
         if result.notes:
@@ -101,7 +101,7 @@ def picture_of(params: NormsParams, name: str, key: str) -> None:
     if name == "difference":
         show(stacks.course(run(depth_study, params)), key=key, label="What is left, block by block")
     else:
-        by_hand("block", key=key, data=figures.block_data(run(block, params)), height="content")
+        by_hand("block", key=key, data=remembered(figures.block_data)(run(block, params)), height="content")
 
 
 explore()

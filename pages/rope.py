@@ -25,7 +25,7 @@ from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
 from pages.shared.layout import close_lab, controls, escaped, mishaps, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
-from pages.shared.remembered import Pictures  # noqa: E402
+from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
 
@@ -81,13 +81,13 @@ def explore() -> None:
     law, turning = run(frequencies, params), run(rotor, params)
     left, right = st.columns(2)
     with left:
-        by_hand("rotor", key="rotor", data=rotor_data(params, turning), height="content", on_release=PANEL.pick)
+        by_hand("rotor", key="rotor", data=remembered(rotor_data)(params, turning), height="content", on_release=PANEL.pick)
     tab = tabs(PANEL)
     for name, section in (("Turn", parts.turn), ("Stretch", parts.stretch)):
         if tab[name].open:
             with tab[name], mishaps():
                 section(PANEL, params)
-    turned = rotor_numbers(params, turning, law)
+    turned = remembered(rotor_numbers)(params, turning, law)
     with right:
         found, is_all = parts.losses(params, [turned["unfinished"], turned["score"]])
     if tab["Measure"].open:

@@ -18,7 +18,7 @@ from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, prompt  # noqa: E402
 from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
-from pages.shared.remembered import Pictures  # noqa: E402
+from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
 
@@ -83,7 +83,7 @@ def explore() -> None:
         kept = params.keep if where in changed and params.removal == f"keep_{params.circuit}" else None
         spectrum = figures.spectrum(result, by_chance, params.circuit, *where, kept)
         show(spectrum, key="spectrum", label=f"Singular values of {name} over the band of chance")
-    numbers([head_numbers(params, result, by_chance)["effective_rank"], *parts.behaviour_numbers(params)])
+    numbers([remembered(head_numbers)(params, result, by_chance)["effective_rank"], *parts.behaviour_numbers(params)])
     for tab, draw in zip(tabs(PANEL).values(), parts.TABS.values(), strict=True):
         if tab.open:
             with tab, mishaps():

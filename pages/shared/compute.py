@@ -31,7 +31,7 @@ BROWSER_COOKIE = "_streamlit_xsrf"
 def store() -> Store:
     """Return the one store of this process, and prepare the process for many visitors at once (measured: MEASUREMENTS.md)."""
     gc.freeze()  # what has been imported by now stays
-    gc.set_threshold(10_000, 50, 20)  # a look through all sessions takes a quarter of a second, in which nobody is answered
+    gc.set_threshold(5_000, 10, 100)  # a look through all sessions takes a quarter of a second, in which nobody is answered: seldom
     sys.setswitchinterval(0.02)  # a page's script and the server pass the interpreter to each other for every message otherwise
     limits = settings()
     return Store(limits.store * 2**20, limits.jobs, limits.grace, limits.queue, limits.per_visitor)

@@ -15,6 +15,8 @@ from pages.shared.panel import TAB, Panel, fresh_notes
 _CHIP = "_chip"
 PRESETS_PER_ROW = 4
 NOTES_SHOWN = 3
+READING = 640
+"""Pixels of a line that is read with ease; on a phone the page's width."""
 
 
 def style(presenting: bool) -> None:
@@ -67,8 +69,7 @@ def presenting() -> bool:
 def prose(text: str) -> None:
     """Write a paragraph at reading width; nothing in the projector's view."""
     if not presenting():
-        with st.container(key=f"prose_{abs(hash(text))}"):
-            st.markdown(text)
+        st.markdown(text, width=READING)
 
 
 def numbers(shown: Iterable) -> None:
