@@ -7,7 +7,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from engine.errors import LabError
-from pages.shared.controls import Choice, Control, settle, within
+from pages.shared.controls import Choice, Control, Menu, settle, within
 from pages.shared.link import quoted
 
 RESERVED = ("present",)
@@ -93,10 +93,11 @@ class Panel:
 
     def refuse(self, name: str, reason: str) -> None:
         """Put one control back to its default, say why, and run the page again: for a value that only the engine can judge."""
-        default = self.controls[name].write(self.defaults[name])
+        control = self.controls[name]
+        default = control.write(self.defaults[name])
         state, query = self._state(), st.query_params.to_dict()
         self._mend({**query, **state, name: default}, state, query)
-        _say_and_rerun([f"{reason} Using {quoted(getattr(self.controls[name], 'options', {}).get(default) or default)}."])
+        _say_and_rerun([f"{reason} Using {quoted(control.options[default] if isinstance(control, Menu) else default)}."])
 
     def params(self, settled: Mapping[str, str], **limits):
         """Return the parameter object of a settled link; what it leaves out is at its default."""

@@ -75,6 +75,15 @@ def test_links_of_nonsense_settle_once(lab, value):
         panel.params(good)
 
 
+@pytest.mark.parametrize("lab", [lab for lab in LABS if lab != "lora"])
+def test_a_model_that_cannot_be_had_is_one_sentence_and_the_page_goes_on_with_fable(lab):
+    app = open_page(lab, model="no-such-model")
+    assert not app.exception
+    (said,) = [warning.value.replace("\\", "") for warning in app.warning]
+    assert "no-such-model" in said
+    assert said.endswith("Using 'fable'.")
+
+
 @pytest.mark.parametrize("lab", LABS)
 def test_every_tab_opens_and_every_button_of_it_works(lab):
     known = set()
