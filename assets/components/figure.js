@@ -69,10 +69,11 @@ function chosen(data) {
 
 // A legend that wraps, as on a phone, gets the room that it needs below the title.
 async function fit(host) {
-  const node = host.node, legend = node.querySelector(".legend .bg"), title = node.querySelector(".gtitle");
-  const shape = `${node.clientWidth} ${host.theme.scale} ${host.traces.map((trace) => trace.name)}`;
-  if (!legend || !title || host.fitted === shape) return;
+  const shape = `${host.theme.scale} ${host.traces.map((trace) => trace.name)}`; // to measure costs a layout of the page: seldom
+  if (host.fitted === shape) return;
   host.fitted = shape;
+  const node = host.node, legend = node.querySelector(".legend .bg"), title = node.querySelector(".gtitle");
+  if (!legend || !title) return;
   const over = title.getBoundingClientRect().bottom - legend.getBoundingClientRect().top;
   if (over <= 0 && !host.room) return;
   const margin = node.layout.margin.t - (host.room ?? 0);
@@ -138,6 +139,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
       clearTimeout(host.settled);
       host.settled = setTimeout(() => {
         if (!host.listening) return;
+        host.fitted = undefined;
         if (chosen(host.data).traces !== host.drawnTraces) queue(host);
         else Promise.resolve(window.Plotly.Plots.resize(node)).then(() => fit(host));
       }, 100);

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,12 @@ from tests.pages.test_pages import panel_of
 
 LINKS = 200
 MARKUP = re.compile(r"(?<!\\)<(img|script)\b")
+
+
+def finished(coroutine):
+    """Return what a coroutine returns, run in a thread of its own: the browser tests leave a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 class Reader(Visitor):
@@ -54,11 +61,11 @@ async def read(port, lab, pairs=()) -> Reader:
 
 def words(port, lab) -> list[tuple[str, str]]:
     """Return what a page says once nothing on it grows any more."""
-    said, now = None, asyncio.run(read(port, lab)).words
+    said, now = None, finished(read(port, lab)).words
     end = time.monotonic() + 60
     while said != now and time.monotonic() < end:
         time.sleep(1)
-        said, now = now, asyncio.run(read(port, lab)).words
+        said, now = now, finished(read(port, lab)).words
     assert said == now != []
     return now
 
@@ -82,7 +89,7 @@ def test_hostile_links_change_nothing_for_others(room, lab):
     @given(links(panel_of(lab).controls))
     def opened(pairs):
         tried[0] += 1
-        visitor = asyncio.run(read(port, lab, pairs))
+        visitor = finished(read(port, lab, pairs))
         assert not [said for said in visitor.trouble if "Traceback" in said or re.search(r"code [0-9a-f]{6}\b", said)], visitor.trouble
         assert not [raw for raw in visitor.raw if MARKUP.search(raw)]
 
@@ -120,7 +127,7 @@ def test_malformed_frames_end_at_most_their_own_connection(room, frame):
             except (ConnectionClosed, TimeoutError):
                 pass
 
-    asyncio.run(send())
+    finished(send())
     assert alive(pid)
     assert ready(f"http://127.0.0.1:{port}")
     assert words(port, "norms") == before

@@ -1,6 +1,5 @@
 """A server that is told to stop says so first, and goes on answering until its visitors have been taken elsewhere."""
 
-import asyncio
 import os
 import signal
 import time
@@ -9,7 +8,7 @@ import urllib.request
 from pages.shared.hosting import DRAIN_SECONDS
 from tests.benchmarks._visitor import Visitor
 from tests.benchmarks.load import hosted, ready
-from tests.server.test_hostile import alive
+from tests.server.test_hostile import alive, finished
 
 
 def test_stopping_drains():
@@ -28,7 +27,7 @@ def test_stopping_drains():
             await visitor.leave()
             return visitor.trouble
 
-        assert asyncio.run(visit()) == []
+        assert finished(visit()) == []
         end = time.monotonic() + DRAIN_SECONDS + 20
         while alive(pid) and time.monotonic() < end:
             os.waitpid(pid, os.WNOHANG)
