@@ -78,7 +78,8 @@ def explore() -> None:
                 draw(PANEL, params, result)
     tab = PANEL.view()["tab"]
     functions = {"sweep": sweep, **parts.BEHIND.get(tab, {})}
-    share(PANEL, params, lambda: take_away("lora", params, functions, lambda: parts.taken(params, tab)))
+    shown = parts.with_usable_adapter(params)[0] if tab == "Merge and save" else params
+    share(PANEL, params, lambda: take_away("lora", shown, functions, lambda: parts.taken(shown, tab)))
 
 
 explore()

@@ -192,13 +192,11 @@ def merging(panel: Panel, params: LoraParams, result: SweepResult | None) -> Non
     prose("After training, $W + sBA$ is a matrix like any other: merged, it costs nothing.")
     if not is_hosted():
         panel.draw("adapter")
-    whose = "The adapter of your folder." if params.adapter else "The adapter that comes with the lab."
-    try:
-        found = run(merge, params)
-    except ModelError as error:
-        st.error(escaped(str(error)))
-        found, whose = run(merge, replace(params, adapter="")), "Shown instead: the adapter that comes with the lab."
-    st.caption(whose)
+    shown, said = with_usable_adapter(params)
+    if said:
+        st.error(escaped(said))
+    st.caption("The adapter of your folder." if shown.adapter else "The adapter that comes with the lab.")
+    found = run(merge, shown)
     mean_rank = sum(found.merged_rank) / len(found.merged_rank)
     numbers(
         [
@@ -236,6 +234,15 @@ def merging(panel: Panel, params: LoraParams, result: SweepResult | None) -> Non
     st.dataframe(rows, hide_index=True)
     st.caption("AdamW: two float32 moments per trained parameter; file: float16. Move *Rank looked at* to 8 for the well-known 256 times.")
     st.download_button("The recorded adapter (rank 8), for peft", lambda: zipped(shipped_adapter()), "fable-shakespeare.zip", on_click="ignore")
+
+
+def with_usable_adapter(params: LoraParams) -> tuple[LoraParams, str]:
+    """Return the parameters with an adapter that can be read, and why that of the visitor's folder cannot, or nothing."""
+    try:
+        run(merge, params)
+    except ModelError as error:
+        return replace(params, adapter=""), str(error)
+    return params, ""
 
 
 def guesses(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:

@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.lora import LoraParams
-from pages.parts.lora import number_of
+from pages.parts.lora import number_of, taken, with_usable_adapter
 from pages.shared import data
 from tests.pages.test_pages import open_page
 
@@ -42,6 +42,12 @@ def test_a_folder_that_holds_no_adapter_is_one_sentence_and_its_name_stays():
     assert said == "'nowhere' is no folder with an adapter_config.json; accepted is a folder that peft wrote."
     assert next(t for t in app.text_input if t.key == "adapter").value == "/nowhere"
     assert any(m.label.startswith("Rank of the merged") for m in app.metric)
+
+
+def test_what_is_taken_away_is_what_is_shown_instead():
+    shown, said = with_usable_adapter(LoraParams(adapter="/nowhere"))
+    assert "'nowhere'" in said
+    assert taken(shown, "Merge and save") == taken(LoraParams(), "Merge and save")
 
 
 GATE = threading.Event()
