@@ -6,6 +6,7 @@ on, which says what is forgotten.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -67,15 +68,20 @@ class Progress:
 
 def read_text(recipe: Recipe) -> Text:
     """Return the text of a run: the last 15 % of the verse are held out; windows to measure on lie evenly over it and over the prose."""
+    return _read(recipe.context, recipe.windows)
+
+
+@lru_cache(maxsize=4)
+def _read(context: int, windows: int) -> Text:
     tokenizer = open_tokenizer("fable")
     verse, prose = (encode(tokenizer, (ASSETS / "data" / name).read_text()) for name in ("shakespeare.txt", "held-out-prose.txt"))
     cut = int(len(verse) * (1 - HELD_OUT))
-    return Text(verse[:cut], *(_windows(tokens, recipe) for tokens in (verse[cut:], prose)))
+    return Text(verse[:cut], *(_windows(tokens, context, windows) for tokens in (verse[cut:], prose)))
 
 
-def _windows(tokens: np.ndarray, recipe: Recipe) -> torch.Tensor:
-    starts = np.linspace(0, len(tokens) - recipe.context, recipe.windows).astype(int)
-    return torch.stack([_with_bos(tokens[s : s + recipe.context - 1]) for s in starts])
+def _windows(tokens: np.ndarray, context: int, windows: int) -> torch.Tensor:
+    starts = np.linspace(0, len(tokens) - context, windows).astype(int)
+    return torch.stack([_with_bos(tokens[s : s + context - 1]) for s in starts])
 
 
 def _with_bos(tokens: np.ndarray) -> torch.Tensor:

@@ -25,7 +25,7 @@ VARIANTS = {
     "zeros": "A = B = 0: each factor's gradient is a product with the other, so neither ever moves",
     "dropout": "drops inputs of A at random while training",
     "dora": "direction from W + s B A, length of each row trained apart",
-    "adalora": "P Lambda Q with half as many directions again at first; those of least importance are cut until r are left",
+    "adalora": "P Lambda Q, half as many directions again at first; the least important are cut",
     "nf4": "W is kept in 4 bits; the adapter must mend that error as well",
 }
 

@@ -35,16 +35,18 @@ def loss_by_rank(result: SweepResult, rank: int) -> go.Figure:
         "hoverinfo": "skip",
     }
     full = result.full_loss[:, -1]
+    wide = at if len(at) > 1 else np.array([-0.4, 0.4])  # a line of one point is not drawn
+    stretched = lambda values: np.broadcast_to(values, wide.shape)  # noqa: E731
     traces = [
-        line(at, result.by_chance, CHANCE, "A random, best B", **common),
-        line(at, result.floor, WARM, "floor", **common, line=UNDER),
+        line(wide, stretched(result.by_chance), CHANCE, "A random, best B", **common),
+        line(wide, stretched(result.floor), WARM, "floor", **common, line=UNDER),
         line(at, result.final(), HERE, "trained", markers=True, **common),
         line([-0.4, len(at) - 0.6], [np.nanmean(full) if np.isfinite(full).any() else None] * 2, GREEN, "full"),
         seeds,
     ]
     if not np.allclose(result.cut_of_M, result.floor, atol=0.002):
         style = {"color": PALETTE[3], "width": 2, "dash": "dash"}
-        traces.append(line(at, result.cut_of_M, PALETTE[3], "M cut by itself", **common | {"line": style}))
+        traces.append(line(wide, stretched(result.cut_of_M), PALETTE[3], "M cut by itself", **common | {"line": style}))
     chosen = nearest(result, rank)
     here = {"type": "line", "x0": chosen, "x1": chosen, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": WARM, "width": 1}}
     x = {"title": "rank r of the adapter", "tickvals": at, "ticktext": names, "range": [-0.5, len(at) - 0.5], "showgrid": False}
@@ -122,7 +124,8 @@ def variant_bars(result: VariantsResult) -> go.Figure:
         "y": list(result.names),
         "marker": {"color": [WARM if value < result.floor - 0.005 else HERE for value in last]},
         "text": [f"{value:.1%}" if np.isfinite(value) else "diverged" for value in last],
-        "textposition": "outside",
+        "textposition": ["inside" if value > 0.3 else "outside" for value in last],  # outside they would cross the floor's line
+        "insidetextanchor": "start",
         "cliponaxis": False,
         "hovertemplate": "%{y}<br>%{x:.2%} of the error left<extra></extra>",
         "showlegend": False,

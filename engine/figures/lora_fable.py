@@ -76,6 +76,7 @@ def module_map(spectra: Sequence[UpdateSpectrum], what: str, title: str) -> go.F
         "hovertemplate": "%{text}<extra></extra>",
         "colorscale": SEQUENTIAL,
         "zmin": 0,
+        "zmax": float(np.nanmax(z)) or 1.0,
         "xgap": 3,
         "ygap": 3,
         "colorbar": {"thickness": 14},
@@ -105,7 +106,8 @@ def cost_bars(result: CostResult) -> go.Figure:
         for name, values, colour in (("full", result.full, GREEN), (f"rank {result.rank}", result.lora, HERE))
     ]
     bars = [{**b, "hovertemplate": "%{y}<br>%{x:,}<extra>%{fullData.name}</extra>"} for b in bars]
-    x = {"title": "trainable parameters", "type": "log", "range": [2, 11], "dtick": 2, "exponentformat": "power"}
+    ticks = {"tickvals": [1e2, 1e4, 1e6, 1e8, 1e10], "ticktext": ["100", "10 thousand", "1 million", "100 million", "10 billion"]}
+    x = {"title": "trainable parameters", "type": "log", "range": [2, 11], **ticks}
     y = {"title": "", "autorange": "reversed", "automargin": True, "showgrid": False}
     return figure(300, "What is trained", x, y, bars, margin={"l": 150, "r": 16, "t": 54, "b": 48})
 

@@ -172,7 +172,9 @@ def variant_tab(panel: Panel, params: LoraParams, result: SweepResult | None) ->
     st.dataframe(rows, hide_index=True)
     st.caption(
         "DoRA may pass below the floor of rank r: the rows' lengths that it trains make its update one of full rank. PiSSA stays above it: it must "
-        f"also hold the directions of W that it took out, and the least it can leave is {found.pissa_floor:.1%}."
+        f"also hold the directions of W that it took out, and the least it can leave is {found.pissa_floor:.1%}. On 4 bits the change to learn is M "
+        f"and what rounding took; the {found.rank} strongest directions of both hold {found.nf4_before - found.nf4_floor:.1%} of the error, those "
+        f"of M {1 - found.floor:.1%}: so the least on 4 bits may even lie below the floor."
     )
 
 

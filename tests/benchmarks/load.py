@@ -32,6 +32,7 @@ SLIDERS = {
     "ffn": ("", "Width"),
     "rope": ("", "Head width"),
     "norms": ("", "Batch"),
+    "lora": ("", "Its rank k"),
     "spectra": ("", "Layer"),
 }
 """Lab -> its link and the slider that is moved. Every value is computed once before the room comes in."""

@@ -213,6 +213,11 @@ def test_plotly_accepts_the_pictures(result):
     assert figures.loss_by_rank(sweep(replace(SMALL, steps=5)), 8).layout.yaxis.range == shown[0].layout.yaxis.range
 
 
+def test_the_floor_of_a_single_rank_is_a_line_too():
+    drawn = {trace.name: trace for trace in figures.loss_by_rank(sweep(replace(SMALL, steps=5, max_rank=1)), 1).data}
+    assert len(drawn["floor"].x) == len(drawn["floor"].y) == 2
+
+
 def test_pissas_floor_is_what_its_adapter_can_reach():
     """From PiSSA's start the best rank r is the truncation of M and what was taken out of W, weighed by the inputs."""
     params = LoraParams(d_in=24, d_out=16, max_rank=8, teacher_rank=4, start="pissa", inputs="coloured")
