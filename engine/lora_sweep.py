@@ -1,6 +1,6 @@
 """Make the sweep that the page shows as recorded: Fable learns Shakespeare at seven ranks and in full, three seeds each.
 
-    python -m engine.lora_sweep --work WORK
+    python -m engine.lora_sweep --work WORK --steps 640
 
 goes rank by rank and keeps each in WORK, so that run again it goes on; at the end it writes what is shipped to
 ``assets/data/fable-learns-shakespeare/``: ``sweep.json``, and the adapter of rank 8 in peft's format.

@@ -127,13 +127,16 @@ def shakespeare(panel: Panel, params: LoraParams, result: SweepResult | None) ->
 def _recipe(recorded: RecordedSweep) -> None:
     r = recorded.recipe
     flat = "flat" if has_flattened(recorded) else "not flat yet"
+    verse, prose = recorded.full_verse.mean(0), recorded.full_prose.mean(0)
+    best = int(verse.argmin())
     st.caption(
         f"Recorded on {recorded.recorded}, {recorded.hardware}: ranks 1 to 64 and full, three seeds each, {r['steps']} steps of {r['rows']} x "
         f"{r['context']} tokens, {recorded.tokens_read_by_each:,} tokens read of a text of {recorded.tokens_of_verse:,}; AdamW at {r['rate']:g} "
         f"(full: {r['full_rate']:g}) falling to 0, alpha {r['alpha']:g}, s = alpha / r, on {module_types(r)}; "
         f"{'bfloat16' if r['bfloat16'] else 'float32'} products; "
-        f"{recorded.seconds / 60:.0f} minutes in all. Loss on verse over the last interval: {recorded.slope:+.4f} nats, so the curves are {flat} "
-        "(the falling rate flattens them: a longer run goes lower)."
+        f"{recorded.seconds / 60:.0f} minutes in all. Loss on verse over the last interval: {recorded.slope:+.4f} nats, so the curves are {flat}. "
+        f"Full fine-tuning was lowest on verse at step {recorded.steps[best]} ({verse[best]:.3f} nats, {verse[-1]:.3f} at the end); on prose it "
+        f"stood at {prose[best]:.3f} then, and at {prose[-1]:.3f} at the end."
     )
 
 
