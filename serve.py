@@ -10,9 +10,11 @@ if "numpy" not in sys.modules:  # afterwards it would come too late: see engine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import streamlit as st
+from starlette.middleware import Middleware
 
 from engine.errors import InputError
 from pages.shared import hosting
+from pages.shared.packed import Packed
 
 os.environ.setdefault("BARE_WEIGHTS_HOSTED", "1")
 try:
@@ -20,4 +22,10 @@ try:
 except InputError as error:
     sys.exit(str(error))
 
-app = st.App("streamlit_app.py", lifespan=hosting.lifespan, routes=hosting.routes(lambda: app.state), on_script_error=hosting.explain)
+app = st.App(
+    "streamlit_app.py",
+    lifespan=hosting.lifespan,
+    routes=hosting.routes(lambda: app.state),
+    middleware=[Middleware(Packed)],
+    on_script_error=hosting.explain,
+)

@@ -1,6 +1,8 @@
 """What several tests need: the shipped checkpoint, and a tiny random one."""
 
+import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,12 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 FABLE = ROOT / "assets" / "models" / "fable"
+
+
+def finished(coroutine):
+    """Return what a coroutine returns, run in a thread of its own: the browser tests leave a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from engine.errors import LabError
 from engine.settings import ALLOWED, HOSTED, NUMBERS, Settings, settings
-from pages.shared import static
+from pages.shared import packed, static
 from pages.shared.navigation import LABS
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -45,6 +45,7 @@ def warm() -> None:
     from engine.models.loading import open_model, open_tokenizer
 
     static.prepare()
+    packed.prepare()
     for lab in LABS:
         for module in (f"engine.{lab}", f"engine.figures.{lab}"):
             importlib.import_module(module)

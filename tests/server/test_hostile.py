@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,17 +13,12 @@ from websockets.exceptions import ConnectionClosed
 from pages.shared.navigation import LABS
 from tests.benchmarks._visitor import Visitor
 from tests.benchmarks.load import hosted, ready
+from tests.conftest import finished
 from tests.hostile import links
 from tests.pages.test_pages import panel_of
 
 LINKS = 200
 MARKUP = re.compile(r"(?<!\\)<(img|script)\b")
-
-
-def finished(coroutine):
-    """Return what a coroutine returns, run in a thread of its own: the browser tests leave a loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
 
 
 class Reader(Visitor):

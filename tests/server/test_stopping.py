@@ -8,7 +8,8 @@ import urllib.request
 from pages.shared.hosting import DRAIN_SECONDS
 from tests.benchmarks._visitor import Visitor
 from tests.benchmarks.load import hosted, ready
-from tests.server.test_hostile import alive, finished
+from tests.conftest import finished
+from tests.server.test_hostile import alive
 
 
 def test_stopping_drains():

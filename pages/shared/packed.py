@@ -1,0 +1,59 @@
+"""Scripts and styles travel packed: Streamlit sends them as they lie on the disk, and not every host has a proxy that compresses."""
+
+import asyncio
+import gzip
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import streamlit
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pages.shared.static import FOLDER, PLOTLY
+
+TYPES = {".js": "text/javascript", ".css": "text/css"}
+FOREVER = "public, max-age=31536000, immutable"
+MOST = 64
+
+
+def addresses() -> dict[str, Path]:
+    """Return address -> file of everything that is sent packed; all have names that change with their content."""
+    folder = Path(streamlit.__file__).parent / "static" / "static"
+    theirs = {f"/static/{path.relative_to(folder).as_posix()}": path for ending in TYPES for path in folder.glob(f"*/*{ending}")}
+    return theirs | {f"/app/static/{PLOTLY}": FOLDER / PLOTLY}
+
+
+@lru_cache(maxsize=MOST)
+def packed(path: Path) -> bytes:
+    """Return a file as gzip, packed as tightly as that goes; kept, so that a room full of visitors costs it once."""
+    return gzip.compress(path.read_bytes(), 9, mtime=0)
+
+
+def prepare() -> None:
+    """Pack what every visitor asks for: the scripts that the first page names, and plotly.js."""
+    page = (Path(streamlit.__file__).parent / "static" / "index.html").read_text()
+    for address, path in addresses().items():
+        if path.name == PLOTLY or re.search(rf'"\.?{re.escape(address)}"', page):
+            packed(path)
+
+
+class Packed:
+    """ASGI middleware: whoever takes gzip gets a script or style from memory; everything else passes.
+
+    The addresses are a fixed list, so that no address leads anywhere else on the disk.
+    """
+
+    def __init__(self, app: ASGIApp, files: Mapping[str, Path] | None = None):
+        self.app, self.files = app, addresses() if files is None else files
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer from memory, or pass the request on."""
+        path = self.files.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "GET" else None
+        if path is None or "gzip" not in Headers(scope=scope).get("accept-encoding", "") or not path.exists():
+            await self.app(scope, receive, send)
+            return
+        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding", "Cache-Control": FOREVER, "Content-Type": TYPES[path.suffix]}
+        await Response(await asyncio.to_thread(packed, path), headers=headers)(scope, receive, send)
