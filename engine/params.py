@@ -8,6 +8,7 @@ and no more: moving a slider that a function does not read never computes it aga
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,6 +44,7 @@ def uses(*names: str) -> Callable:
     return mark
 
 
+@lru_cache(maxsize=1024)
 def restrict(function: Callable, params):
     """Return ``params`` with every field that ``function`` does not use at its default."""
     unused = [f.name for f in fields(params) if f.name not in function.uses]

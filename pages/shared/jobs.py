@@ -65,6 +65,11 @@ class Store:
             job.dropped = job.superseded = False
             return job
 
+    def finished(self, key: Hashable) -> Job | None:
+        """Return the job of a key if its result is there."""
+        with self._lock:
+            return self._finished.get(key)
+
     def leave(self, job: Job, visitor: Hashable = None) -> None:
         """Count the caller as no longer waiting."""
         with self._lock:
