@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from engine.errors import InputError
 from engine.lora_fable import Progress, Recipe, train, written
 from engine.lora_merge import SHIPPED
 from engine.lora_params import LoraParams, parse_ranks
@@ -16,6 +17,7 @@ from engine.models.loading import open_model
 from engine.models.peft_files import Adapter, short_name
 from engine.params import Number, frozen, uses
 from engine.progress import OnStep, offer, silent
+from engine.settings import settings
 
 RUN = ("places", "fable_ranks", "fable_seeds", "fable_steps", "rule", "alpha")
 MINUTE = 60.0
@@ -123,7 +125,12 @@ class FableResult:
 
 @uses(*RUN)
 def fable_run(params: LoraParams, on_step: OnStep = silent) -> FableResult:
-    """Return adapters of the ranks and seeds asked for, trained together on the verse; offers what it has at every measurement."""
+    """Return adapters of the ranks and seeds asked for, trained together on the verse; offers what it has at every measurement.
+
+    Raises InputError for more adapters than the operator allows.
+    """
+    if too_many(params):
+        raise InputError(too_many(params))
     ranks = parse_ranks(params.fable_ranks)
     members = [(rank, seed) for rank in ranks for seed in range(params.fable_seeds)]
     recipe = recipe_of(params)
@@ -161,6 +168,15 @@ def seconds_per_step(params: LoraParams, on_step: OnStep = silent) -> float:
         train(recipe, [(8, 0)])
         times.append(time.perf_counter() - started)
     return min(times) / (1 + 2 * 2 / 3 / recipe.rows)  # two measurements of two windows are a third as dear as rows of a step
+
+
+def too_many(params: LoraParams) -> str:
+    """Return the sentence that refuses a run of more adapters than the operator allows, with what fits; empty for a run that is allowed."""
+    ranks, most = len(parse_ranks(params.fable_ranks)), settings().sweep
+    if ranks * params.fable_seeds <= most:
+        return ""
+    fitting = f"{most // ranks} of each rank" if most >= ranks else f"{most} ranks"
+    return f"{ranks * params.fable_seeds} adapters are more than the {most} that are trained at once here; {fitting} would fit."
 
 
 def fits(params: LoraParams, seconds: float) -> str:

@@ -28,7 +28,7 @@ class Setting:
 
 NUMBERS = {
     "prompt": Setting("BARE_WEIGHTS_PROMPT", 20, 100_000, 100_000, 400, "characters of the longest prompt"),
-    "sweep": Setting("BARE_WEIGHTS_SWEEP", 1, 64, 64, 8, "repetitions in the largest sweep: networks, or trained contexts of text"),
+    "sweep": Setting("BARE_WEIGHTS_SWEEP", 1, 64, 64, 8, "repetitions in the largest sweep: networks, adapters, or trained contexts of text"),
     "jobs": Setting("BARE_WEIGHTS_JOBS", 1, 64, 2, 1, "long computations at once"),
     "queue": Setting("BARE_WEIGHTS_QUEUE", 1, 10_000, 1000, 60, "long computations that may wait in line"),
     "per_visitor": Setting("BARE_WEIGHTS_JOBS_PER_VISITOR", 1, 100, 20, 2, "long computations under way for one visitor"),

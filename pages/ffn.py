@@ -19,7 +19,7 @@ from pages.parts import ffn as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Number, Scrubbed, Switch, prompt  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.linked import Menu, Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.takeaway import take_away  # noqa: E402
@@ -87,10 +87,7 @@ def explore() -> None:
     params = PANEL.read(**limits)
     with controls():
         PANEL.draw("activation", "width", "target")
-        with st.popover("More"):
-            PANEL.draw("seed", "cutoff")
-            st.caption("Random weights: step 0. The cutoff shifts every switch; a bias that is trained can take it back.")
-            st.caption("A new setting trains 2000 steps, some seconds; another setting abandons it. Replay shows the training that was done.")
+        more(PANEL, "seed", "cutoff", rest=parts.about_training)
     with mishaps():
         first_screen(params)
     for name, tab in tabs(PANEL).items():

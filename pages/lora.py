@@ -16,7 +16,7 @@ from engine.lora_params import INPUTS, TASKS  # noqa: E402
 from pages.parts import lora as parts  # noqa: E402
 from pages.shared.compute import follow  # noqa: E402
 from pages.shared.controls import Choice, Integer, Menu, Number, Steps, Text  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures  # noqa: E402
 from pages.shared.show import show  # noqa: E402
@@ -59,8 +59,7 @@ def explore() -> None:
     params = parts.read(PANEL)
     with controls():
         PANEL.draw("task", "teacher_rank", "rule", "start", "rank")
-        with st.popover("More"):
-            PANEL.draw("inputs", "learning_rate", "alpha", "steps", "n_seeds", "max_rank", "d_in", "d_out", "batch", "seed")
+        more(PANEL, "inputs", "learning_rate", "alpha", "steps", "n_seeds", "max_rank", "d_in", "d_out", "batch", "seed")
     result = None
     with mishaps():
         result, _ = follow(sweep, params)

@@ -20,7 +20,7 @@ from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Number, Steps, Switch, prompt  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
@@ -68,8 +68,7 @@ def explore() -> None:
         PANEL.draw("norm", "values", "batch", "outlier")
         if params.norm == "batch":
             PANEL.draw("running")
-        with st.popover("More"):
-            PANEL.draw("tokens", "features", "eps", "seed")
+        more(PANEL, "tokens", "features", "eps", "seed")
     taken, said = lambda: None, set()
     with mishaps(said):
         result = run(block, params)

@@ -23,7 +23,7 @@ from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Named, Number, Numbers, Scrubbed, Switch, TypedNumbers  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
 from pages.shared.hands import by_hand  # noqa: E402
-from pages.shared.layout import close_lab, controls, escaped, mishaps, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, escaped, mishaps, more, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
@@ -59,6 +59,12 @@ PANEL = Panel(
     k=Numbers("Key", -4.0, 4.0, 16, 4),
 )
 
+SELDOM = (
+    *("d_head", "original_context", "length", "beta_fast", "beta_slow", "truncate"),
+    *("low_freq_factor", "high_freq_factor", "attention_factor", "short_factor", "long_factor"),
+)
+"""Controls behind *More*."""
+
 lab = open_lab("rope")
 models.shape(PANEL)
 models.sidebar(PANEL)
@@ -70,10 +76,7 @@ def explore() -> None:
     params = PANEL.read()
     with controls():
         PANEL.draw("scheme", "factor", "reach")
-        with st.popover("More"):
-            PANEL.draw("d_head", "original_context", "length", "beta_fast", "beta_slow", "truncate")
-            PANEL.draw("low_freq_factor", "high_freq_factor", "attention_factor", "short_factor", "long_factor")
-            parts.example(PANEL, params)
+        more(PANEL, *SELDOM, rest=lambda: parts.example(PANEL, params))
     asked, said = params, refusal(params)
     if said:
         st.error(escaped(f"{said} Shown is plain RoPE."))

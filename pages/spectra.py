@@ -16,7 +16,7 @@ from pages.parts import spectra as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, prompt  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
@@ -68,11 +68,7 @@ def explore() -> None:
         PANEL.draw("colour", "circuit", "layer", "head", **limits)
         parts.head_switch(PANEL, params)
         PANEL.draw("keep", **limits)
-        with st.popover("More"):
-            PANEL.draw("removal", "off", "sort", "delta", "fold", **limits)
-            parts.sets_of_heads(PANEL, params)
-            if result.left_out:
-                st.caption(" ".join(result.left_out))
+        more(PANEL, "removal", "off", "sort", "delta", "fold", rest=lambda: parts.about_heads(PANEL, params, result.left_out), **limits)
     left, right = st.columns([5, 6])
     with left, mishaps():
         score = parts.scored(view["colour"], params)

@@ -209,6 +209,12 @@ def picture_of(params: FfnParams, decides: str, key: str) -> None:
         show(figures.sizes(run(sweep, params)), key=key, label="Error against parameters")
 
 
+def about_training() -> None:
+    """Say what the settings under *More* do."""
+    st.caption("Random weights: step 0. The cutoff shifts every switch; a bias that is trained can take it back.")
+    st.caption("A new setting trains 2000 steps, some seconds; another setting abandons it. Replay shows the training that was done.")
+
+
 TABS = {"Fit": fitting, "One token": token, "Regions": plane, "Jacobian": slopes, "Cost": price}
 
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.lora import LoraParams, SweepResult
-from engine.lora_live import RUN, FableResult, RecordedSweep, fable_run, fits, has_flattened, module_types, recorded_sweep, seconds_per_step
+from engine.lora_live import RUN, FableResult, RecordedSweep, fable_run, fits, has_flattened, module_types, recorded_sweep, seconds_per_step, too_many
 from engine.models.peft_files import zipped
 from pages.shared.compute import follow, run
 from pages.shared.layout import escaped, numbers, prose
@@ -21,10 +21,11 @@ def shakespeare(panel: Panel, params: LoraParams, result: SweepResult | None) ->
     asked = tuple(getattr(params, name) for name in RUN)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         panel.draw("places", "fable_ranks", "fable_seeds", "fable_steps")
-        if st.button("Train now", type="primary"):
+        refused = too_many(params)
+        if st.button("Train now", type="primary", disabled=bool(refused)):
             st.session_state["_fable_asked"] = asked
-    st.caption(fits(params, run(seconds_per_step, params)))
-    live = follow(fable_run, params)[0] if st.session_state.get("_fable_asked") == asked else None
+    st.caption(refused or fits(params, run(seconds_per_step, params)))
+    live = follow(fable_run, params)[0] if st.session_state.get("_fable_asked") == asked and not refused else None
     show(fables.loss_by_rank(recorded, live), key="fable_by_rank", label="Loss on verse and on prose by rank")
     for column, what in zip(st.columns(2), ("verse", "prose"), strict=True):
         with column:

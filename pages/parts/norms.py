@@ -10,7 +10,7 @@ from engine.norm_values import NormsParams
 from engine.normalisation import NORMS
 from engine.norms import block
 from pages.shared.compute import run
-from pages.shared.layout import escaped, mishaps, numbers, prose, table
+from pages.shared.layout import escaped, mishaps, more, numbers, prose, table
 from pages.shared.panel import Panel
 from pages.shared.remembered import Pictures
 from pages.shared.show import show
@@ -143,8 +143,7 @@ def depth(panel: Panel, params: NormsParams, said: set[str]) -> None:
     """Draw what is left of signal, difference and gradient in stacks at initialisation, and the whole Jacobian's spectrum."""
     with st.container(key="controls_depth", horizontal=True, vertical_alignment="bottom"):
         panel.draw("stack", "init", "place", "residual", "depth", "clip")
-        with st.popover("More"):
-            panel.draw("width", "seeds")
+        more(panel, "width", "seeds", key="more_depth")
     result = run(depth_study, params)
     show(stacks.course(result), key="course", label="Signal, difference of two inputs and gradient by depth")
     numbers(result.numbers().values())

@@ -1,6 +1,6 @@
 """The tabs of the head-spectrum page, and what its first screen asks of the model's behaviour."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import streamlit as st
@@ -73,6 +73,13 @@ def sets_of_heads(panel: Panel, params: SpectraParams) -> None:
     with st.container(horizontal=True):
         for label, name in (("None", None), ("All induction heads", "prefix_matching"), ("All previous-token heads", "previous_token")):
             st.button(label, on_click=change, args=(name,), key=f"change_{name}")
+
+
+def about_heads(panel: Panel, params: SpectraParams, left_out: Sequence[str]) -> None:
+    """Draw the buttons for whole sets of heads, and say what of the model the spectra leave out."""
+    sets_of_heads(panel, params)
+    if left_out:
+        st.caption(" ".join(left_out))
 
 
 def behaviour_numbers(params: SpectraParams) -> Iterable[Number]:

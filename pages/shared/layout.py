@@ -98,6 +98,17 @@ def controls():
         yield
 
 
+def more(panel: Panel, *names: str, rest: Callable[[], None] = lambda: None, key: str = "more", **limits) -> None:
+    """Draw a popover with controls that are seldom moved, and the ``rest`` of it, once somebody opens it or one of them has been moved.
+
+    Every control costs the server and the browser their time whenever any other is moved.
+    """
+    with st.popover("More", key=key, on_change="rerun") as popover:
+        if popover.open or panel.is_moved(*names):
+            panel.draw(*names, **limits)
+            rest()
+
+
 @contextmanager
 def mishaps(said: set[str] | None = None):
     """Show what cannot be done as a sentence in its place, and go on with the rest of the page.

@@ -116,6 +116,11 @@ class Panel:
             if name in st.session_state and expected not in (None, drawn) and not _going_back():
                 st.session_state.setdefault(_MISSED, {})[name] = expected
 
+    def is_moved(self, *names: str) -> bool:
+        """Return whether one of these controls stands elsewhere than at its default, or the link names it."""
+        query = st.query_params.to_dict()
+        return any(name in query or st.session_state.get(name, self.defaults[name]) != self.defaults[name] for name in names)
+
     def _held(self, name: str) -> str:
         """Return what the link holds of a control, or its default."""
         return st.query_params.get(name, self.controls[name].write(self.defaults[name]))

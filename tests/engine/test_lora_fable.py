@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from engine.errors import Abandoned, InputError, ModelError
 from engine.figures import lora_fable as figures
 from engine.lora_fable import FULL, Recipe, batch_of, fresh_updates, read_text, train, written
-from engine.lora_live import fable_run, fits, recorded_sweep
+from engine.lora_live import fable_run, fits, recorded_sweep, too_many
 from engine.lora_merge import SHIPPED, costs, merge, shipped_adapter
 from engine.lora_params import LoraParams
 from engine.models.adapters import SETS, places_of, with_updates
@@ -97,6 +97,15 @@ def test_a_live_run_offers_parts_and_ends_with_an_adapter_that_peft_loads(tmp_pa
     shown = figures.loss_by_rank(recorded_sweep(LIVE), found), figures.curves(recorded_sweep(LIVE), "prose", found)
     for fig in shown:
         go.Figure(fig.to_dict())
+
+
+def test_more_adapters_than_the_operator_allows_are_refused_before_they_start(monkeypatch):
+    monkeypatch.setenv("BARE_WEIGHTS_SWEEP", "4")
+    asked = replace(LIVE, fable_ranks="1,8,64", fable_seeds=2)
+    assert too_many(LIVE) == ""
+    assert too_many(asked) == "6 adapters are more than the 4 that are trained at once here; 1 of each rank would fit."
+    with pytest.raises(InputError, match="6 adapters"):
+        fable_run(asked)
 
 
 def test_a_visitor_who_leaves_stops_it():
