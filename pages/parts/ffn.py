@@ -1,6 +1,8 @@
 """The first screen's sketch and the tabs of the feed-forward page."""
 
 import json
+from collections.abc import Hashable
+from functools import lru_cache
 
 import numpy as np
 import streamlit as st
@@ -18,7 +20,7 @@ from engine.ffn_roofline import machine
 from engine.ffn_token import TOKEN_LIMIT
 from engine.models.loading import tokenize
 from engine.params import Number
-from pages.shared.compute import run
+from pages.shared.compute import identity_now, run
 from pages.shared.guess import guess
 from pages.shared.hands import by_hand
 from pages.shared.layout import escaped, mishaps, numbers, prose
@@ -60,8 +62,13 @@ def units(params: FfnParams, result: FitResult) -> None:
 
 def last_token(params: FfnParams) -> int | None:
     """Return the index of the prompt's last token, or None if it cannot be read."""
+    return _last_token(params.model, params.prompt, identity_now(params.model))
+
+
+@lru_cache(maxsize=256)
+def _last_token(model: str, prompt: str, _identity: Hashable) -> int | None:
     try:
-        return len(tokenize(params.model, params.prompt, TOKEN_LIMIT)[0]) - 1
+        return len(tokenize(model, prompt, TOKEN_LIMIT)[0]) - 1
     except LabError:
         return None
 

@@ -117,7 +117,12 @@ def outside(function: Callable, params):
 
 def _key(function: Callable, params) -> Hashable:
     """Return all that can influence a result: function, parameters, device, and the identity of the model's files."""
-    return _name(function), params, compute_device().name, _identity(params.model, int(time.monotonic())) if hasattr(params, "model") else None
+    return _name(function), params, compute_device().name, identity_now(params.model) if hasattr(params, "model") else None
+
+
+def identity_now(model: str) -> Hashable:
+    """Return what identifies a model's files, at most a second old."""
+    return _identity(model, int(time.monotonic()))
 
 
 @lru_cache(maxsize=64)

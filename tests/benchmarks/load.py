@@ -30,7 +30,7 @@ BARE = Path(__file__).parent / "bare" / "slider.py"
 SLIDERS = {
     "projections": ("tab=Subspace", "Slant"),
     "ffn": ("", "Width"),
-    "rope": ("", "Factor"),
+    "rope": ("reach=1", "Factor"),
     "norms": ("", "Batch"),
     "lora": ("", "Its rank k"),
     "spectra": ("", "Layer"),
