@@ -99,16 +99,18 @@ async def room(name: str, visitors: list[Visitor], seconds: float, pid: int) -> 
     """Let all come in within ten seconds and move their sliders; return the line that says how that went."""
     opened, lost = await everybody(visitors, SPREAD)
     there = [v for v in visitors if v.sliders]
-    before, started = processor_seconds(pid), time.perf_counter()
+    before, started, machine = processor_seconds(pid), time.perf_counter(), machine_ticks()
     times, more = await moving(there, seconds)
     share = (processor_seconds(pid) - before) / (time.perf_counter() - started)
+    taken, all_of_it = (now - then for now, then in zip(machine_ticks(), machine, strict=True))
     size = sum(v.bytes for v in visitors) / max(sum(v.moves + 1 for v in there), 1)
     wrong = [*lost, *more, *troubles(visitors)]
     for visitor in visitors:
         await visitor.leave()
     return (
         f"{name}: {len(visitors)} visitors, {len(times)} moves, {summary(times)}; opening {summary(opened)}; {share:.2f} processors, "
-        f"{size / 1000:.0f} kB an answer, {resident(pid):.0f} MiB; errors {len(wrong)} {wrong[:3]}; load of the machine {os.getloadavg()[0]:.1f}"
+        f"{size / 1000:.0f} kB an answer, {resident(pid):.0f} MiB; errors {len(wrong)} {wrong[:3]}; "
+        f"load of the machine {os.getloadavg()[0]:.1f}, {taken / max(all_of_it, 1):.0%} of it taken by its host"
     )
 
 
@@ -169,6 +171,12 @@ def processor_seconds(pid: int) -> float:
     """Return the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_ticks() -> tuple[int, int]:
+    """Return the processor time that a virtual machine's host has given to others, and all of it, since the start."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return ticks[7], sum(ticks)
 
 
 if __name__ == "__main__":
