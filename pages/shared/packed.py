@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import streamlit
@@ -16,7 +16,6 @@ from pages.shared.static import FOLDER, PLOTLY
 
 TYPES = {".js": "text/javascript", ".css": "text/css"}
 FOREVER = "public, max-age=31536000, immutable"
-MOST = 64
 
 
 def addresses() -> dict[str, Path]:
@@ -26,9 +25,9 @@ def addresses() -> dict[str, Path]:
     return theirs | {f"/app/static/{PLOTLY}": FOLDER / PLOTLY}
 
 
-@lru_cache(maxsize=MOST)
+@cache
 def packed(path: Path) -> bytes:
-    """Return a file as gzip, packed as tightly as that goes; kept, so that a room full of visitors costs it once."""
+    """Return a file as gzip, packed as tightly as that goes; kept (the list is fixed, 8 MB in all), so that a room full of visitors costs it once."""
     return gzip.compress(path.read_bytes(), 9, mtime=0)
 
 
