@@ -18,6 +18,7 @@ from engine.models.adapters import SETS, Dense, LowRank, Update, places_of, with
 from engine.models.catalog import ASSETS
 from engine.models.loading import open_model, open_tokenizer
 from engine.models.training.text import encode
+from engine.params import frozen
 from engine.progress import OnStep, silent
 
 FULL = 0
@@ -76,7 +77,7 @@ def _read(context: int, windows: int) -> Text:
     tokenizer = open_tokenizer("fable")
     verse, prose = (encode(tokenizer, (ASSETS / "data" / name).read_text()) for name in ("shakespeare.txt", "held-out-prose.txt"))
     cut = int(len(verse) * (1 - HELD_OUT))
-    return Text(verse[:cut], *(_windows(tokens, context, windows) for tokens in (verse[cut:], prose)))
+    return Text(frozen(verse[:cut]), *(_windows(tokens, context, windows) for tokens in (verse[cut:], prose)))
 
 
 def _windows(tokens: np.ndarray, context: int, windows: int) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -35,7 +34,7 @@ def prepare() -> None:
     """Pack what every visitor asks for: the scripts that the first page names, and plotly.js."""
     page = (Path(streamlit.__file__).parent / "static" / "index.html").read_text()
     for address, path in addresses().items():
-        if path.name == PLOTLY or re.search(rf'"\.?{re.escape(address)}"', page):
+        if path.name == PLOTLY or address in page:
             packed(path)
 
 
