@@ -19,10 +19,10 @@ from pages.parts import ffn as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Number, Scrubbed, Switch, prompt  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, fill_chip, mishaps, more, numbers, open_lab, tabs  # noqa: E402
 from pages.shared.linked import Menu, Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
-from pages.shared.takeaway import take_away  # noqa: E402
+from pages.shared.takeaway import Taken, share  # noqa: E402
 
 PANEL = Panel(
     FfnParams,
@@ -94,9 +94,15 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 parts.guesses(PANEL, params, limits, lab) if name == "Guess" else parts.TABS[name](PANEL, params, limits)
-    functions = {"fit": fit, "ledger": ledger, "cost": cost}
-    share(PANEL, params, lambda: take_away("feed-forward", params, functions, lambda: parts.taken(params, run(fit, params))))
+    fill_chip(PANEL)
+
+
+def taken() -> Taken:
+    """Return what can be taken from the page as it stands."""
+    params = PANEL.read(**limits_now())
+    return Taken(params, {"fit": fit, "ledger": ledger, "cost": cost}, lambda: parts.taken(params, run(fit, params)))
 
 
 explore()
+share("feed-forward", PANEL, taken)
 close_lab(lab, PANEL)

@@ -16,11 +16,11 @@ from engine.lora_params import INPUTS, TASKS  # noqa: E402
 from pages.parts import lora as parts  # noqa: E402
 from pages.shared.compute import follow  # noqa: E402
 from pages.shared.controls import Choice, Integer, Menu, Number, Steps, Text  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, fill_chip, mishaps, more, numbers, open_lab, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures  # noqa: E402
 from pages.shared.show import show  # noqa: E402
-from pages.shared.takeaway import take_away  # noqa: E402
+from pages.shared.takeaway import Taken, share  # noqa: E402
 
 figures = Pictures("lora")
 
@@ -75,11 +75,16 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 draw(PANEL, params, result)
-    tab = PANEL.view()["tab"]
-    functions = {"sweep": sweep, **parts.BEHIND.get(tab, {})}
+    fill_chip(PANEL)
+
+
+def taken() -> Taken:
+    """Return what can be taken from the page as it stands."""
+    params, tab = parts.read(PANEL), PANEL.view()["tab"]
     shown = parts.with_usable_adapter(params)[0] if tab == "Merge and save" else params
-    share(PANEL, params, lambda: take_away("lora", shown, functions, lambda: parts.taken(shown, tab)))
+    return Taken(shown, {"sweep": sweep, **parts.BEHIND.get(tab, {})}, lambda: parts.taken(shown, tab))
 
 
 explore()
+share("lora", PANEL, taken)
 close_lab(lab, PANEL)

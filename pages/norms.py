@@ -11,7 +11,7 @@ navigation.require_frame()
 
 from engine.depth import depth_study  # noqa: E402
 from engine.norm_values import INITS, PLACES, STACKS, NormsParams  # noqa: E402
-from engine.norms import block, block_numbers, entries  # noqa: E402
+from engine.norms import BlockResult, block, block_numbers, entries  # noqa: E402
 from engine.params import Number as Reading  # noqa: E402
 from engine.settings import settings  # noqa: E402
 from pages.parts import norms as parts  # noqa: E402
@@ -19,12 +19,12 @@ from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, Number, Steps, Switch, prompt  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
-from pages.shared.hands import by_hand  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.hands import by_hand, encoded  # noqa: E402
+from pages.shared.layout import close_lab, controls, fill_chip, mishaps, more, numbers, open_lab, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
-from pages.shared.takeaway import take_away  # noqa: E402
+from pages.shared.takeaway import Taken, share  # noqa: E402
 
 stacks = Pictures("depth")
 figures = Pictures("norms")
@@ -69,11 +69,10 @@ def explore() -> None:
         if params.norm == "batch":
             PANEL.draw("running")
         more(PANEL, "tokens", "features", "eps", "seed")
-    taken, said = lambda: None, set()
+    said = set()
     with mishaps(said):
         result = run(block, params)
-        taken = lambda: take_away("norms", params, {"block": block, "depth": depth_study}, lambda: entries(result))  # noqa: E731
-        by_hand("block", key="block", data=remembered(figures.block_data)(result), height="content")
+        by_hand("block", key="block", data=block_data(result), height="content")
         read_off = block_numbers(params, result)
         numbers(read_off[name] for name in ("mean", "rms", "others", "lost") if name in read_off)
         if result.notes:
@@ -87,7 +86,19 @@ def explore() -> None:
         with drawn["Guess"]:
             for asked in lab.guesses:
                 guess(asked, PANEL, number_of, picture_of)
-    share(PANEL, params, taken)
+    fill_chip(PANEL)
+
+
+def taken() -> Taken:
+    """Return what can be taken from the page as it stands."""
+    params = PANEL.read()
+    return Taken(params, {"block": block, "depth": depth_study}, lambda: entries(run(block, params)))
+
+
+@remembered
+def block_data(result: BlockResult) -> bytes:
+    """Return what the block's component draws."""
+    return encoded(figures.block_data(result))
 
 
 def number_of(params: NormsParams, name: str) -> Reading:
@@ -100,8 +111,9 @@ def picture_of(params: NormsParams, name: str, key: str) -> None:
     if name == "difference":
         show(stacks.course(run(depth_study, params)), key=key, label="What is left, block by block")
     else:
-        by_hand("block", key=key, data=remembered(figures.block_data)(run(block, params)), height="content")
+        by_hand("block", key=key, data=block_data(run(block, params)), height="content")
 
 
 explore()
+share("norms", PANEL, taken)
 close_lab(lab, PANEL)

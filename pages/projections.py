@@ -15,10 +15,10 @@ from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Integer, prompt  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, fill_chip, mishaps, numbers, open_lab, tabs  # noqa: E402
 from pages.shared.linked import Numbers  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
-from pages.shared.takeaway import take_away  # noqa: E402
+from pages.shared.takeaway import Taken, share  # noqa: E402
 from pages.shared.typed import Typed  # noqa: E402
 
 KEYS = "Arrow keys move a tip by 0.1, with Shift by 0.01; in 3-D, Page Up and Page Down lift and lower it, and the background turns the view."
@@ -61,8 +61,7 @@ models.sidebar(PANEL)
 @st.fragment
 def explore() -> None:
     """Draw all that a control or a hand changes; nothing else of the page runs again."""
-    limits = {**of_model, "step": engine.STEP_COUNT[PANEL.read(**of_model).method]}
-    params = PANEL.read(**limits)
+    params, limits = standing()
     result = run(engine.drag, params)
     with controls():
         PANEL.draw("space")
@@ -74,9 +73,21 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 DRAWN.get(name, ask)(PANEL, params, limits)
+    fill_chip(PANEL)
+
+
+def standing() -> tuple[engine.ProjectionsParams, dict[str, int]]:
+    """Return the parameters that the page stands at, and the upper limits that the model and the method set."""
+    limits = {**of_model, "step": engine.STEP_COUNT[PANEL.read(**of_model).method]}
+    return PANEL.read(**limits), limits
+
+
+def taken() -> Taken:
+    """Return what can be taken from the page as it stands."""
+    params, _ = standing()
     functions = {name: engine.PARTS[name] for name in ("drag", "parallel", "reading")}
-    rows = [[n.label, n.value, n.chance] for n in engine.drag_numbers(result).values()]
-    share(PANEL, params, lambda: take_away("projections", params, functions, lambda: (["", "value", "chance"], rows)))
+    rows = [[n.label, n.value, n.chance] for n in engine.drag_numbers(run(engine.drag, params)).values()]
+    return Taken(params, functions, lambda: (["", "value", "chance"], rows))
 
 
 def ask(panel: Panel, params, limits: dict) -> None:
@@ -86,4 +97,5 @@ def ask(panel: Panel, params, limits: dict) -> None:
 
 
 explore()
+share("projections", PANEL, taken)
 close_lab(lab, PANEL)

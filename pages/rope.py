@@ -19,15 +19,15 @@ from engine.rope_scores import score_by_distance  # noqa: E402
 from engine.settings import settings  # noqa: E402
 from pages.parts import rope as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
-from pages.shared.compute import run  # noqa: E402
+from pages.shared.compute import run, so_far  # noqa: E402
 from pages.shared.controls import Choice, Integer, Named, Number, Numbers, Scrubbed, Switch, TypedNumbers  # noqa: E402
 from pages.shared.guess import guess  # noqa: E402
-from pages.shared.hands import by_hand  # noqa: E402
-from pages.shared.layout import close_lab, controls, escaped, mishaps, more, open_lab, share, tabs  # noqa: E402
+from pages.shared.hands import by_hand, encoded  # noqa: E402
+from pages.shared.layout import close_lab, controls, escaped, fill_chip, mishaps, more, open_lab, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
-from pages.shared.takeaway import take_away  # noqa: E402
+from pages.shared.takeaway import Taken, share  # noqa: E402
 
 figures = Pictures("rope")
 measured = Pictures("rope_measure")
@@ -77,14 +77,13 @@ def explore() -> None:
     with controls():
         PANEL.draw("scheme", "factor", "reach")
         more(PANEL, *SELDOM, rest=lambda: parts.example(PANEL, params))
-    asked, said = params, refusal(params)
-    if said:
+    if said := refusal(params):
         st.error(escaped(f"{said} Shown is plain RoPE."))
         params = replace(params, scheme="none")
     law, turning = run(frequencies, params), run(rotor, params)
     left, right = st.columns(2)
     with left:
-        by_hand("rotor", key="rotor", data=remembered(rotor_data)(params, turning), height="content", on_release=PANEL.pick)
+        by_hand("rotor", key="rotor", data=rotor_data(params, turning), height="content", on_release=PANEL.pick)
     tab = tabs(PANEL)
     for name, section in (("Turn", parts.turn), ("Stretch", parts.stretch)):
         if tab[name].open:
@@ -100,17 +99,26 @@ def explore() -> None:
         with tab["Guess"]:
             for question in lab.guesses:
                 guess(question, PANEL, number_of, picture_of)
-    share(PANEL, asked, lambda: take_away("rope", params, {"frequencies": frequencies}, lambda: parts.shown_table(law, asked, found)))
+    fill_chip(PANEL)
 
 
-def rotor_data(params: RopeParams, turning) -> dict:
+def taken() -> Taken:
+    """Return what can be taken from the page as it stands."""
+    asked = PANEL.read()
+    params = replace(asked, scheme="none") if refusal(asked) else asked
+    law, found = run(frequencies, params), so_far(losses_by_position, params)
+    return Taken(params, {"frequencies": frequencies}, lambda: parts.shown_table(law, asked, found))
+
+
+@remembered
+def rotor_data(params: RopeParams, turning) -> bytes:
     """Return what the rotor starts from."""
     arrays = {name: getattr(turning, name).tolist() for name in ("inv_freq", "scaled_inv_freq", "q", "k")}
     far = max(params.reach * params.original_context, params.position)
     same = {"d": turning.d, "base": params.base, "position": params.position, "original_context": params.original_context, "farthest": far}
     label = f"{turning.d // 2} of {params.d_head // 2} pairs of dimensions turning with position"
     drawn = f"{turning.d // 2} of {params.d_head // 2} pairs drawn" if turning.d < params.d_head else ""
-    return {**same, **arrays, "attention_factor": turning.attention_factor, "kind": params.kind, "label": label, "drawn": drawn}
+    return encoded({**same, **arrays, "attention_factor": turning.attention_factor, "kind": params.kind, "label": label, "drawn": drawn})
 
 
 def number_of(params: RopeParams, name: str) -> Measured:
@@ -132,6 +140,7 @@ def picture_of(params: RopeParams, name: str, key: str) -> None:
 
 
 place = st.container()
+share("rope", PANEL, taken)
 close_lab(lab, PANEL)
 with place:
     explore()

@@ -16,11 +16,11 @@ from pages.parts import spectra as parts  # noqa: E402
 from pages.shared import models  # noqa: E402
 from pages.shared.compute import run  # noqa: E402
 from pages.shared.controls import Choice, Heads, Integer, Menu, Switch, prompt  # noqa: E402
-from pages.shared.layout import close_lab, controls, mishaps, more, numbers, open_lab, share, tabs  # noqa: E402
+from pages.shared.layout import close_lab, controls, fill_chip, mishaps, more, numbers, open_lab, tabs  # noqa: E402
 from pages.shared.panel import Panel  # noqa: E402
 from pages.shared.remembered import Pictures, remembered  # noqa: E402
 from pages.shared.show import show  # noqa: E402
-from pages.shared.takeaway import take_away  # noqa: E402
+from pages.shared.takeaway import Taken, share  # noqa: E402
 
 figures = Pictures("spectra")
 
@@ -84,9 +84,16 @@ def explore() -> None:
         if tab.open:
             with tab, mishaps():
                 draw(PANEL, params, view, limits)
+    fill_chip(PANEL)
+
+
+def taken() -> Taken:
+    """Return what can be taken from the page as it stands."""
+    params, view = PANEL.read(**limits), PANEL.view(**limits)
     functions = {"spectra": head_spectra, "chance": chance, **parts.BEHIND.get(view["tab"], {})}
-    share(PANEL, params, lambda: take_away("head-spectra", params, functions, lambda: parts.taken(params, view)))
+    return Taken(params, functions, lambda: parts.taken(params, view))
 
 
 explore()
+share("head-spectra", PANEL, taken)
 close_lab(lab, PANEL)

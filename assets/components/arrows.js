@@ -365,7 +365,8 @@ function adopt(host, data) {
 
 const same = (host, data) => Object.entries(data.known).every(([name, value]) => host.known[name] === value);
 
-export default function ({ parentElement, data, setTriggerValue }) {
+export default function ({ parentElement, data: bytes, setTriggerValue }) {
+  const data = JSON.parse(new TextDecoder().decode(bytes));
   let host = hosts.get(parentElement);
   if (!host) {
     const root = parentElement.querySelector(".arrows");

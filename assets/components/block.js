@@ -110,7 +110,8 @@ function drawCube(root, axes) {
   node(svg, "text", { x: 32, y: 26, "text-anchor": "middle", transform: "rotate(-43 32 26)" }, "batch");
 }
 
-export default function ({ parentElement, data }) {
+export default function ({ parentElement, data: bytes }) {
+  const data = JSON.parse(new TextDecoder().decode(bytes));
   const root = parentElement.querySelector(".block");
   const key = JSON.stringify(data);
   const state = states.get(parentElement) ?? {};

@@ -129,7 +129,14 @@ function queue(host) {
   }).then(() => new Promise((resume) => setTimeout(resume)));
 }
 
-export default function ({ parentElement, data, setTriggerValue }) {
+// A line of JSON for each part; traces and layout stay text until they are drawn.
+function read(bytes) {
+  const [about, traces, layout, ...narrow] = new TextDecoder().decode(bytes).split("\n");
+  return { ...JSON.parse(about), traces, layout, narrow: narrow.length ? { traces: narrow[0], layout: narrow[1] } : null };
+}
+
+export default function ({ parentElement, data: bytes, setTriggerValue }) {
+  const data = read(bytes);
   let host = hosts.get(parentElement);
   if (!host) {
     const node = parentElement.querySelector(".figure");

@@ -154,7 +154,8 @@ function adopt(host, data) {
   Object.assign(host, { key, known: data.known, state: { points: data.points.map((p) => [...p]), degree: data.degree } });
 }
 
-export default function ({ parentElement, data, setTriggerValue }) {
+export default function ({ parentElement, data: bytes, setTriggerValue }) {
+  const data = JSON.parse(new TextDecoder().decode(bytes));
   let host = hosts.get(parentElement);
   if (!host) {
     const root = parentElement.querySelector(".fit_points");

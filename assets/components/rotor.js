@@ -480,7 +480,8 @@ function create(root) {
   return view;
 }
 
-export default function ({ parentElement, data, setTriggerValue }) {
+export default function ({ parentElement, data: bytes, setTriggerValue }) {
+  const data = JSON.parse(new TextDecoder().decode(bytes));
   const view = views.get(parentElement) ?? create(parentElement.querySelector(".rotor"));
   views.set(parentElement, view);
   view.send = setTriggerValue;

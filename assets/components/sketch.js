@@ -208,7 +208,8 @@ function adopt(host, data) {
   if (replay) play(host);
 }
 
-export default function ({ parentElement, data, setTriggerValue }) {
+export default function ({ parentElement, data: bytes, setTriggerValue }) {
+  const data = JSON.parse(new TextDecoder().decode(bytes));
   let host = hosts.get(parentElement);
   if (!host) {
     host = { root: parentElement.querySelector(".sketch"), focus: Math.floor(KNOTS / 2) };

@@ -89,6 +89,15 @@ def follow(function: Callable, params):
     return so_far, False
 
 
+def so_far(function: Callable, params):
+    """Return what there is of ``function(params)`` by now: all of it, a part, or None; nothing is started."""
+    key = _key(function, restrict(function, params))
+    job, stopped = store().known(key), st.session_state.get("_stopped", {})
+    if job is not None and job.done.is_set():
+        return job.result
+    return stopped.get(key) or (job.partial if job else None)
+
+
 def _again_in_a_moment(job: Job, stop: Callable, name: str) -> None:
     """Draw progress and the button to stop, and let the page run again."""
     drawn = time.monotonic()

@@ -1,5 +1,6 @@
 """What follows the hand: components that compute in the browser while something is dragged, and report on release."""
 
+import json
 from collections.abc import Callable, Mapping
 
 import streamlit as st
@@ -21,10 +22,11 @@ _COMPONENTS = {
 }
 
 
-def by_hand(name: str, *, key: str, data: Mapping, height: int | str, on_release: Callable[[dict], None] = lambda _: None) -> None:
+def by_hand(name: str, *, key: str, data: Mapping | bytes, height: int | str, on_release: Callable[[dict], None] = lambda _: None) -> None:
     """Draw a component; when the hand lets go it triggers ``release`` with the new values, before the page runs again.
 
-    ``data`` is what the component starts from and adopts whenever it changes, but not while something is being dragged.
+    ``data`` is what the component starts from and adopts whenever it changes, but not while something is being dragged; as
+    bytes, what ``encoded`` made of it.
     ``on_release`` gets a plain dictionary that comes from the visitor's browser: ``Panel.pick`` settles it like a link.
     """
 
@@ -33,4 +35,9 @@ def by_hand(name: str, *, key: str, data: Mapping, height: int | str, on_release
         if isinstance(values, dict):
             on_release(values)
 
-    _COMPONENTS[name](key=key, data=dict(data), height=height, on_release_change=released)
+    _COMPONENTS[name](key=key, data=data if isinstance(data, bytes) else encoded(data), height=height, on_release_change=released)
+
+
+def encoded(data: Mapping) -> bytes:
+    """Return data as a component's script reads them: bytes, which Streamlit passes on without writing them out twice."""
+    return json.dumps(data).encode()

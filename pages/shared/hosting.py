@@ -1,6 +1,7 @@
 """What a process that others reach needs: its settings settled at start, warmth before it is ready, codes for its errors."""
 
 import asyncio
+import functools
 import gc
 import hashlib
 import importlib
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager
 import streamlit as st
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from streamlit import config
 
 from engine.errors import LabError
 from engine.settings import ALLOWED, HOSTED, NUMBERS, Settings, settings
@@ -44,6 +46,7 @@ def warm() -> None:
     """Import what pages import, open Fable, compute and draw the first picture, then spare all of it from garbage collection."""
     from engine.models.loading import open_model, open_tokenizer
 
+    config.get_options_for_section = functools.cache(config.get_options_for_section)  # the theme, asked for six times in every run of a page
     static.prepare()
     packed.prepare()
     for lab in LABS:

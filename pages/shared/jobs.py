@@ -70,6 +70,11 @@ class Store:
         with self._lock:
             return self._finished.get(key)
 
+    def known(self, key: Hashable) -> Job | None:
+        """Return the job of a key, finished or not, if there is one."""
+        with self._lock:
+            return self._finished.get(key) or self._running.get(key)
+
     def leave(self, job: Job, visitor: Hashable = None) -> None:
         """Count the caller as no longer waiting."""
         with self._lock:

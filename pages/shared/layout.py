@@ -1,9 +1,9 @@
 """How every page looks: title and question, the chip, numbers beside chance, tabs, note, share row."""
 
+import html
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -35,18 +35,10 @@ def open_lab(slug: str) -> data.Lab:
     return lab
 
 
-def share(panel: Panel, params, take_away: Callable[[], None] = lambda: None) -> None:
-    """Draw the buttons that copy the link, take the numbers away and reset the page, and fill in the chip.
-
-    It is the end of what controls change. ``take_away`` draws what ``pages.shared.takeaway`` offers, where a page has it.
-    """
+def fill_chip(panel: Panel) -> None:
+    """Say at the top how long the last result took: the end of what controls change."""
     from engine.device import compute_device
-    from pages.shared.show import copy_link
 
-    with st.container(key="share", horizontal=True, vertical_alignment="center"):
-        copy_link(urlencode(panel.write(params, **panel.view())))
-        take_away()
-        st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default")
     panel.agree()
     seconds = st.session_state.get("_seconds")
     took = "" if seconds is None else f" · last result {1000 * seconds:.0f} ms"
@@ -74,10 +66,9 @@ def prose(text: str) -> None:
 
 def numbers(shown: Iterable) -> None:
     """Draw numbers in a row, each a dash for one that is undefined, with what chance would give beneath it, and what it was before a change."""
-    shown = list(shown)
-    with st.container(key=f"numbers_{shown[0].label}" if shown else None, horizontal=True):
-        for number in shown:
-            st.metric(number.label, _read(number), number.beside, delta_color="off", delta_arrow="off")
+    cells = [(("dt", "label", number.label), ("dd", "value", _read(number)), ("dd", "beside", number.beside)) for number in shown]
+    lists = ["".join(f'<{tag} class="{kind}">{html.escape(text)}</{tag}>' for tag, kind, text in cell if text) for cell in cells]
+    st.html(f'<dl class="numbers">{"".join(f"<div>{one}</div>" for one in lists)}</dl>')
 
 
 def tabs(panel: Panel) -> Mapping:

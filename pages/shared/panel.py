@@ -60,6 +60,10 @@ class Panel:
         values = {f.name: getattr(params, f.name) for f in fields(params)} | {name: self.defaults[name] for name in self.views} | view
         return {name: self.controls[name].write(value) for name, value in values.items()}
 
+    def write_defaults(self) -> dict[str, str]:
+        """Return every setting of the page at its default, as link parameters."""
+        return {name: control.write(self.defaults[name]) for name, control in self.controls.items()}
+
     def view(self, **limits) -> dict[str, object]:
         """Return what the page stands at beside its parameters: the ``view`` controls and the open tab."""
         asked = {name: raw for name, raw in st.query_params.to_dict().items() if name in self.views} | self._state(self.views)

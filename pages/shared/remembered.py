@@ -41,9 +41,9 @@ _next_mark = itertools.count()
 
 
 class Picture(NamedTuple):
-    """A figure as JSON, traces and layout apart, and its height in pixels."""
+    """A figure as two lines of JSON, traces and layout, and its height in pixels."""
 
-    json: dict[str, str]
+    lines: tuple[bytes, bytes]
     height: int
 
 
@@ -88,7 +88,8 @@ def _drawn(draw: Callable) -> Callable:
     @wraps(draw)
     def made(*args, **kwargs) -> Picture:
         figure = draw(*args, **kwargs)
-        return Picture(as_json(figure), figure.layout.height)
+        json = as_json(figure)
+        return Picture((json["traces"].encode(), json["layout"].encode()), figure.layout.height)
 
     return remembered(made)
 

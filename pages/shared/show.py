@@ -1,6 +1,7 @@
 """The one way to draw a figure, and the other small browser components."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
@@ -36,23 +37,14 @@ def show(picture: Picture, *, key: str, label: str, on_pick: Callable[[dict], No
         if on_pick and isinstance(picked, dict):
             on_pick(picked)
 
-    _figure(
-        key=key,
-        data={
-            **picture.json,
-            "narrow": narrow.json if narrow else None,
-            "label": label,
-            "library": f"app/static/{static.PLOTLY}",
-            "clicks": on_pick is not None,
-        },
-        height=picture.height,
-        on_click_change=clicked,
-    )
+    about = json.dumps({"label": label, "library": f"app/static/{static.PLOTLY}", "clicks": on_pick is not None})
+    lines = [about.encode(), *picture.lines, *(narrow.lines if narrow else ())]
+    _figure(key=key, data=b"\n".join(lines), height=picture.height, on_click_change=clicked)
 
 
-def copy_link(query: str) -> None:
-    """Draw the button that copies the address of this page with the given query string."""
-    _copy_link(key="copy_link", data={"query": query}, height="content")
+def copy_link(defaults: Mapping[str, str]) -> None:
+    """Draw the button that copies the address of this page with every setting in it: those that the address leaves out are at their defaults."""
+    _copy_link(data={"defaults": dict(defaults)}, height="content")
 
 
 def picture(path: str, label: str, *, key: str) -> None:

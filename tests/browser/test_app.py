@@ -74,9 +74,16 @@ def test_back_after_a_click_returns_picture_and_controls_together(visitor):
     assert v.figure(MAP).get_attribute("aria-label").endswith("layer 1, head 1 is chosen")
 
 
+def copied_from(v) -> str:
+    """Return the query of the link that a visitor copies."""
+    button = v.page.get_by_role("button", name="Copy link")
+    button.click()
+    return button.get_attribute("data-link").partition("?")[2]
+
+
 def test_copied_link_holds_every_field_and_opens_the_same_view(visitor):
     first = visitor().open("/spectra?tab=Attention&layer=3&head=4&prompt=A+fox+%26+a+crow")
-    link = first.page.get_by_role("button", name="Copy link").get_attribute("data-query")
+    link = copied_from(first)
     shown = {"tab", "colour", "against", "sort", "compare", "other", "snapshot"}
     assert {part.split("=")[0] for part in link.split("&")} == {f.name for f in fields(SpectraParams)} | shown
     second = visitor().open("/spectra?" + link)
@@ -153,7 +160,7 @@ def test_the_first_screen_needs_no_scrolling(visitor, path):
     see = "text=Start here" if path == "/" else ".figure .plot-container"
     v = visitor().open(path, see=see)
     v.page.get_by_role("heading").first.wait_for()
-    last = v.page.locator("[data-testid=stMetric]").nth(3) if path != "/" else v.page.get_by_text("Start here")
+    last = v.page.locator(".numbers > div").nth(3) if path != "/" else v.page.get_by_text("Start here")
     box = last.bounding_box()
     assert box["y"] + box["height"] <= 720
 
@@ -224,20 +231,20 @@ def test_a_preset_under_another_model_sets_picture_controls_and_copied_link(visi
     assert v.figure(MAP).get_attribute("aria-label").endswith(f"layer {link['layer']}, head {link['head']} is chosen")
     shown = [v.page.get_by_test_id("stSliderThumbValue").nth(i).inner_text() for i in (0, 1)]
     assert shown == [link["layer"], link["head"]]
-    copied = v.page.get_by_role("button", name="Copy link").get_attribute("data-query").split("&")
+    copied = copied_from(v).split("&")
     assert {"model=fable", f"layer={link['layer']}", f"head={link['head']}", "tab=Attention"} <= set(copied)
 
 
 def test_a_head_switched_off_costs_copying_and_stands_in_the_link(visitor):
     v = visitor().open("/spectra?layer=2&head=5&off=2.6&removal=zero")
-    v.page.get_by_test_id("stMetric").nth(3).wait_for()
-    before = v.page.get_by_test_id("stMetric").nth(2).inner_text()
+    v.page.locator(".numbers > div").nth(3).wait_for()
+    before = v.page.locator(".numbers > div").nth(2).inner_text()
     v.page.get_by_role("button", name="Switch 2.5 off").click()
-    v.page.wait_for_function("before => document.querySelectorAll('[data-testid=stMetric]')[2]?.innerText !== before", arg=before)
+    v.page.wait_for_function("before => document.querySelectorAll('.numbers > div')[2]?.innerText !== before", arg=before)
     v.settle()
     assert "off=2.5%2C2.6" in v.query() or "off=2.5,2.6" in v.query()
     share = lambda text: float(re.search(r"([\d.]+) %", text).group(1))  # noqa: E731
-    assert share(v.page.get_by_test_id("stMetric").nth(2).inner_text()) < share(before)
+    assert share(v.page.locator(".numbers > div").nth(2).inner_text()) < share(before)
 
 
 def test_arrow_keys_walk_over_the_map(visitor):

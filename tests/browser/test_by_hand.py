@@ -51,8 +51,8 @@ def test_dragging_v_is_followed_at_once_and_confirmed_on_release(visitor):
     now = drag(ProjectionsParams(v=numbers_in_link(v, "v"), a=ProjectionsParams().a))
     assert rows(place)["projection"] == pytest.approx(now.projection, abs=0.0051)
     assert "The engine's foot" in place.locator(".engine").inner_text()
-    metrics = v.page.locator("[data-testid=stMetricValue]").all_inner_texts()[:3]
-    assert metrics == [f"{now.projection_length:.2f}", f"{now.residual_length:.2f}", f"{100 * now.kept:.1f} %"]
+    read = v.page.locator(".numbers .value").all_inner_texts()[:3]
+    assert read == [f"{now.projection_length:.2f}", f"{now.residual_length:.2f}", f"{100 * now.kept:.1f} %"]
 
 
 def test_the_picture_is_a_right_triangle(visitor):
@@ -178,7 +178,7 @@ def test_no_tab_is_wider_than_a_phone(visitor, tab):
 
 def test_the_first_screen_needs_no_scrolling(visitor):
     v = visitor().open("/projections", see=SEEN)
-    box = v.page.locator("[data-testid=stMetric]").nth(2).bounding_box()
+    box = v.page.locator(".numbers > div").nth(2).bounding_box()
     assert box["y"] + box["height"] <= 720
 
 
@@ -207,7 +207,7 @@ def test_what_is_undefined_is_a_dash_and_no_curve(visitor):
     place = v.page.locator(LINE)
     assert place.locator(".valley").count() == 0
     assert "kept —, v has no energy, chance 0.0 %" in place.locator(".share").inner_text()
-    assert v.page.locator("[data-testid=stMetricValue]").all_inner_texts()[2] == "—"
+    assert v.page.locator(".numbers .value").all_inner_texts()[2] == "—"
     assert "0 / 0: there is no line" in v.page.get_by_test_id("stMain").inner_text()
 
 

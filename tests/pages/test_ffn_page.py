@@ -9,7 +9,7 @@ from engine.ffn_ledger import ledger
 from engine.ffn_params import ACTIVATIONS, SHAPES, FfnParams
 from engine.ffn_regions import regions
 from pages.shared import data
-from tests.pages.test_pages import open_page
+from tests.pages.test_pages import numbers_of, open_page
 
 
 def said(app) -> str:
@@ -31,7 +31,7 @@ def test_a_drawing_that_is_no_function_is_said_and_replaced(drawing, why):
     app = open_page("ffn", target="drawn", drawing=drawing)
     assert why in said(app)
     assert said(app).count("using") == 1
-    assert len(app.metric) >= 4
+    assert len(numbers_of(app)) >= 4
 
 
 def test_limits_follow_the_prompt_the_model_and_the_experts():
@@ -54,7 +54,7 @@ def test_a_value_beyond_the_limits_is_said_once(name, value):
 def test_what_the_engine_refuses_leaves_a_working_page(name):
     app = open_page("ffn", tab="Cost", **{name: "9999999999"})
     assert "accepted are" in said(app)
-    assert len(app.metric) >= 8
+    assert len(numbers_of(app)) >= 8
     assert any(b.label == "Reset" for b in app.button)
 
 
@@ -67,7 +67,7 @@ def test_every_configuration_opens_from_the_menu_and_from_the_link(shape):
     assert menu.value == shape
     menu.select("gpt2").run()
     assert not app.exception
-    assert len(app.metric) >= 8
+    assert len(numbers_of(app)) >= 8
 
 
 def test_an_error_while_training_leaves_the_rest_of_the_page(monkeypatch):
@@ -80,7 +80,7 @@ def test_an_error_while_training_leaves_the_rest_of_the_page(monkeypatch):
     assert not app.exception
     assert "No training today" in app.error[0].value
     assert any(b.label == "Reset" for b in app.button)
-    assert len(app.metric) >= 4
+    assert len(numbers_of(app)) >= 4
 
 
 @pytest.mark.parametrize("tab", ["Fit", "One token", "Regions", "Jacobian", "Cost", "Guess"])

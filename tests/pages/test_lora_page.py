@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from engine.lora import LoraParams
 from pages.parts.lora import number_of, taken, with_usable_adapter
 from pages.shared import data
-from tests.pages.test_pages import open_page
+from tests.pages.test_pages import numbers_of, open_page
 
 
 @pytest.mark.parametrize("guess", data.lab("lora").guesses, ids=lambda guess: guess.id)
@@ -41,7 +41,7 @@ def test_a_folder_that_holds_no_adapter_is_one_sentence_and_its_name_stays():
     (said,) = [e.value.replace("\\", "") for e in app.error]
     assert said == "'nowhere' is no folder with an adapter_config.json; accepted is a folder that peft wrote."
     assert next(t for t in app.text_input if t.key == "adapter").value == "/nowhere"
-    assert any(m.label.startswith("Rank of the merged") for m in app.metric)
+    assert any(label.startswith("Rank of the merged") for label, _ in numbers_of(app))
 
 
 def test_what_is_taken_away_is_what_is_shown_instead():

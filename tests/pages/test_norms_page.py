@@ -6,7 +6,7 @@ from engine.depth import depth_study
 from engine.norms import NormsParams, block, block_numbers
 from pages.parts.norms import TABS
 from pages.shared import data
-from tests.pages.test_pages import open_page
+from tests.pages.test_pages import numbers_of, open_page
 
 INPUTS = [
     {},
@@ -32,14 +32,14 @@ def test_the_stream_of_a_real_model_opens():
     app = open_page("norms", tab="A real stream")
     assert not app.exception
     assert not app.error
-    assert "More with LayerNorm, same gain" in [m.label for m in app.metric]
+    assert "More with LayerNorm, same gain" in dict(numbers_of(app))
 
 
 def test_an_empty_prompt_leaves_the_losses():
     app = open_page("norms", tab="A real stream", prompt="   ")
     assert not app.exception
     assert "empty" in app.error[0].value
-    assert "More without the gains" in [m.label for m in app.metric]
+    assert "More without the gains" in dict(numbers_of(app))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_chosen_norm_is_shown_where_the_other_is_undefined():
     app = open_page("norms", norm="rms", values="constant", eps="0", tab="Jacobian")
     assert not app.error
     assert "LayerNorm has no Jacobian" in app.info[0].value
-    assert any(m.label.startswith("RMSNorm: directions lost") for m in app.metric)
+    assert any(label.startswith("RMSNorm: directions lost") for label, _ in numbers_of(app))
 
 
 def test_evaluation_can_be_switched_on_where_training_is_refused():
@@ -90,7 +90,8 @@ def test_evaluation_can_be_switched_on_where_training_is_refused():
 
 
 def test_the_average_tab_follows_the_values():
-    seen = [next(m.value for m in open_page("norms", values=values).metric if "batch of 256" in m.label) for values in ("gaussian", "heavy")]
+    shown = [numbers_of(open_page("norms", values=values)) for values in ("gaussian", "heavy")]
+    seen = [next(value for label, value in one if "batch of 256" in label) for one in shown]
     assert seen[0] != seen[1]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from html import unescape
 from itertools import cycle
 
 import pytest
@@ -23,6 +24,12 @@ def open_page(slug: str, **query: str) -> AppTest:
     if slug != "home":
         app.switch_page(f"pages/{slug}.py")
     return app.run()
+
+
+def numbers_of(app: AppTest) -> list[tuple[str, str]]:
+    """Return the numbers that a page shows: label and value in words."""
+    pair = re.compile(r'"label">(.*?)</dt><dd class="value">(.*?)</dd>')
+    return [(unescape(label), unescape(value)) for element in app.get("html") for label, value in pair.findall(element.proto.body)]
 
 
 @pytest.mark.parametrize("slug", ["home", *LABS])

@@ -32,7 +32,7 @@ class Reader(Visitor):
         super()._see(delta)
         element = delta.new_element
         kind = element.WhichOneof("type")
-        if kind in ("markdown", "heading", "alert", "metric"):
+        if kind in ("markdown", "heading", "alert", "html"):
             self.words.append((kind, str(getattr(element, kind))))
         if kind == "html" or (kind == "markdown" and element.markdown.allow_html):
             self.raw.append(str(getattr(element, kind)))
