@@ -2,9 +2,16 @@
 export default function ({ parentElement, data }) {
   const button = parentElement.querySelector("button");
   const field = parentElement.querySelector("input");
-  const link = () => {
-    const all = new URLSearchParams(data.defaults), now = new URLSearchParams(location.search);
-    for (const name of Object.keys(data.defaults)) if (now.has(name)) all.set(name, now.getAll(name).at(-1));
+  if (button.standing !== JSON.stringify(data.standing)) {
+    button.standing = JSON.stringify(data.standing);
+    button.seen = new URLSearchParams(location.search);
+  }
+  const link = () => { // what has been moved since the server said where everything stands is in the address
+    const all = new URLSearchParams(data.standing), now = new URLSearchParams(location.search);
+    for (const name of Object.keys(data.standing)) {
+      const value = now.getAll(name).at(-1);
+      if (value !== button.seen.getAll(name).at(-1)) all.set(name, value ?? data.defaults[name]);
+    }
     return `${location.origin}${location.pathname}?${all}`;
   };
   const idle = "Copy link";

@@ -34,6 +34,7 @@ class Panel:
         self.views = tuple(view)
         self.controls |= {name: control for name, (control, _) in view.items()}
         self.defaults |= {name: default for name, (_, default) in view.items()}
+        self.unmoved = {name: control.write(self.defaults[name]) for name, control in self.controls.items()}
 
     def settle(self, query: Mapping[str, str], **limits) -> tuple[dict[str, str], list[str]]:
         """Return the corrected query and a sentence for each correction; pure.
@@ -60,9 +61,11 @@ class Panel:
         values = {f.name: getattr(params, f.name) for f in fields(params)} | {name: self.defaults[name] for name in self.views} | view
         return {name: self.controls[name].write(value) for name, value in values.items()}
 
-    def write_defaults(self) -> dict[str, str]:
-        """Return every setting of the page at its default, as link parameters."""
-        return {name: control.write(self.defaults[name]) for name, control in self.controls.items()}
+    def standing(self) -> dict[str, str]:
+        """Return every setting where the page stands, defaults included, as link parameters."""
+        asked = st.query_params.to_dict() | ({} if _going_back() else self._state())
+        good, _ = self.settle({name: raw for name, raw in asked.items() if name in self.controls})
+        return self.unmoved | good
 
     def view(self, **limits) -> dict[str, object]:
         """Return what the page stands at beside its parameters: the ``view`` controls and the open tab."""
@@ -93,12 +96,12 @@ class Panel:
                 self.params({name: good[name]})
             except LabError:
                 return name
-        return next(name for name in asked if good[name] != self.controls[name].write(self.defaults[name]))
+        return next(name for name in asked if good[name] != self.unmoved[name])
 
     def refuse(self, name: str, reason: str) -> None:
         """Put one control back to its default, say why, and run the page again: for a value that only the engine can judge."""
         control = self.controls[name]
-        default = control.write(self.defaults[name])
+        default = self.unmoved[name]
         state, query = self._state(), st.query_params.to_dict()
         self._mend({**query, **state, name: default}, state, query)
         _say_and_rerun([f"{reason} Using {quoted(control.options[default] if isinstance(control, Menu) else default)}."])
@@ -127,7 +130,7 @@ class Panel:
 
     def _held(self, name: str) -> str:
         """Return what the link holds of a control, or its default."""
-        return st.query_params.get(name, self.controls[name].write(self.defaults[name]))
+        return st.query_params.get(name, self.unmoved[name])
 
     def agree(self) -> None:
         """Run the page once more if a control did not take the value it was set to.
@@ -168,7 +171,7 @@ class Panel:
             if name not in good and by_hand(control):
                 st.query_params.pop(name, None)
             else:
-                self._set(name, good.get(name, control.write(self.defaults[name])))
+                self._set(name, good.get(name, self.unmoved[name]))
 
     def pick(self, values: Mapping[str, object]) -> None:
         """Set the controls that a click on a figure, or a hand's release, names; anything else in it is dropped."""

@@ -42,9 +42,12 @@ def show(picture: Picture, *, key: str, label: str, on_pick: Callable[[dict], No
     _figure(key=key, data=b"\n".join(lines), height=picture.height, on_click_change=clicked)
 
 
-def copy_link(defaults: Mapping[str, str]) -> None:
-    """Draw the button that copies the address of this page with every setting in it: those that the address leaves out are at their defaults."""
-    _copy_link(data={"defaults": dict(defaults)}, height="content")
+def copy_link(standing: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """Draw the button that copies the address of this page with every setting in it.
+
+    ``standing``: the settings now; what the address says otherwise later, the browser puts in, ``defaults`` for what it drops.
+    """
+    _copy_link(key="copy_link", data={"standing": dict(standing), "defaults": dict(defaults)}, height="content")
 
 
 def picture(path: str, label: str, *, key: str) -> None:

@@ -92,6 +92,15 @@ def test_copied_link_holds_every_field_and_opens_the_same_view(visitor):
     assert second.page.get_by_role("alert").count() == 0
 
 
+def test_copied_link_follows_what_is_moved_and_moved_back(visitor):
+    v = visitor().open("/spectra?layer=1&head=2")
+    v.page.get_by_role("slider").first.focus()
+    for key, layer in (("ArrowRight", "layer=2"), ("Home", "layer=0")):
+        v.page.keyboard.press(key)
+        v.settle()
+        assert {layer, "head=2", "tab=Cause"} <= set(copied_from(v).split("&"))
+
+
 def test_a_broken_link_gets_one_message_and_a_working_page(visitor):
     v = visitor().open("/spectra?layer=257&head=abc&circuit=%3Cb%3Ebold%3C%2Fb%3E&tab=no&laier=2")
     alert = v.page.get_by_test_id("stAlert")
