@@ -13,7 +13,7 @@ from pages.shared.link import quoted
 RESERVED = ("present",)
 TAB = "tab"
 _NOTES, _MENDED = "_notes", "_mended"
-_MISSED, _AGAIN, _TRIED = "_missed", "_again", "_tried"
+_MISSED, _AGAIN, _TRIED, _BEHIND = "_missed", "_again", "_tried", "_behind"
 
 
 class Panel:
@@ -60,12 +60,6 @@ class Panel:
         """Return every field as link parameters, defaults included, so that a link outlives a change of defaults."""
         values = {f.name: getattr(params, f.name) for f in fields(params)} | {name: self.defaults[name] for name in self.views} | view
         return {name: self.controls[name].write(value) for name, value in values.items()}
-
-    def standing(self) -> dict[str, str]:
-        """Return every setting where the page stands, defaults included, as link parameters."""
-        asked = st.query_params.to_dict() | ({} if _going_back() else self._state())
-        good, _ = self.settle({name: raw for name, raw in asked.items() if name in self.controls})
-        return self.unmoved | good
 
     def view(self, **limits) -> dict[str, object]:
         """Return what the page stands at beside its parameters: the ``view`` controls and the open tab."""
@@ -132,6 +126,10 @@ class Panel:
         """Return what the link holds of a control, or its default."""
         return st.query_params.get(name, self.unmoved[name])
 
+    def behind(self) -> dict[str, tuple[str | None, str]]:
+        """Return what the address says wrongly since ``agree`` set it right: name -> (what it says, where the control stands)."""
+        return {name: (said, meant) for name, (said, meant) in st.session_state.get(_BEHIND, {}).items() if said != meant}
+
     def agree(self) -> None:
         """Run the page once more if a control did not take the value it was set to.
 
@@ -139,6 +137,7 @@ class Panel:
         is not up to date yet.
         """
         missed, tried = st.session_state.pop(_MISSED, None), st.session_state.pop(_TRIED, None)
+        st.session_state[_BEHIND] = {name: (st.query_params.get(name), self.controls[name].write(value)) for name, value in (tried or {}).items()}
         if missed and missed != tried:
             st.session_state[_AGAIN] = st.session_state[_TRIED] = missed
             st.session_state[_MENDED] = True

@@ -42,12 +42,12 @@ def show(picture: Picture, *, key: str, label: str, on_pick: Callable[[dict], No
     _figure(key=key, data=b"\n".join(lines), height=picture.height, on_click_change=clicked)
 
 
-def copy_link(standing: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-    """Draw the button that copies the address of this page with every setting in it.
+def copy_link(defaults: Mapping[str, str], behind: Mapping[str, tuple[str | None, str]]) -> None:
+    """Draw the button that copies the address of this page with every setting in it, ``defaults`` for what it leaves out.
 
-    ``standing``: the settings now; what the address says otherwise later, the browser puts in, ``defaults`` for what it drops.
+    ``behind``: what the address says wrongly, and what is meant.
     """
-    _copy_link(key="copy_link", data={"standing": dict(standing), "defaults": dict(defaults)}, height="content")
+    _copy_link(key="copy_link", data={"defaults": dict(defaults), "behind": dict(behind)}, height="content")
 
 
 def picture(path: str, label: str, *, key: str) -> None:

@@ -38,7 +38,7 @@ def share(name: str, panel: Panel, taken: Callable[[], Taken]) -> None:
     ``taken()`` tells what can be taken, once somebody asks; ``name`` is what the files are called.
     """
     with st.container(key="share", horizontal=True, vertical_alignment="center"):
-        copy_link(panel.standing(), panel.unmoved)
+        copy_link(panel.unmoved, panel.behind())
         _take_away(name, taken)
         if st.button("Reset", on_click=panel.apply, args=({},), help="Every setting back to its default"):
             st.rerun()
