@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,12 @@ def compute_device(setting: str | None = None) -> Device:
     ``setting`` (default: the environment variable ``BARE_WEIGHTS_DEVICE``) forces ``cpu`` or ``cuda``.
     Raises InputError for any other value, or when CUDA is asked for and absent.
     """
-    asked = (setting or os.environ.get(SETTING) or "auto").strip().lower()
+    return _device((setting or os.environ.get(SETTING) or "auto").strip().lower())
+
+
+@cache
+def _device(asked: str) -> Device:
+    """Return the device that a setting means: what torch sees does not change, and a page asks twenty times in a run."""
     if asked not in CHOICES:
         raise InputError(f"{SETTING} is {asked[:40]!r}; accepted are {', '.join(CHOICES)}.")
     has_gpu = torch.cuda.is_available()

@@ -6,9 +6,10 @@ line and its progress. The key holds everything that can influence a result.
 
 import gc
 import sys
+import threading
 import time
 from collections.abc import Callable, Hashable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -25,11 +26,18 @@ POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.7
 IN_LINE_POLL_SECONDS = 1.0
 BROWSER_COOKIE = "_streamlit_xsrf"
+_making = threading.Lock()
 
 
-@st.cache_resource(show_spinner=False)
 def store() -> Store:
-    """Return the one store of this process, and prepare the process for many visitors at once (measured: MEASUREMENTS.md)."""
+    """Return the one store of this process."""
+    with _making:
+        return _made()
+
+
+@cache
+def _made() -> Store:
+    """Return a store, with the process prepared for many visitors at once (measured: MEASUREMENTS.md)."""
     gc.freeze()  # what has been imported by now stays
     gc.set_threshold(5_000, 10, 100)  # a look through all sessions takes a quarter of a second, in which nobody is answered: seldom
     sys.setswitchinterval(0.02)  # a page's script and the server pass the interpreter to each other for every message otherwise
