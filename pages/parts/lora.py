@@ -14,6 +14,7 @@ from engine.models.peft_files import zipped
 from engine.params import Number
 from engine.settings import is_hosted
 from pages.parts.lora_fable import shakespeare
+from pages.shared import layout
 from pages.shared.compute import run
 from pages.shared.data import lab
 from pages.shared.guess import guess
@@ -63,18 +64,12 @@ def details(panel: Panel, params: LoraParams, result: SweepResult | None) -> Non
     if params.start == "pissa":
         st.caption("PiSSA froze W without its top r directions, so the adapter has to hold those as well as M: the floor here is that of both.")
     columns = zip(result.ranks, result.loss[..., -1], result.floor, result.cut_of_M, result.by_chance, result.trainable_parameters, strict=True)
-    rows = [
-        {
-            "rank": int(rank),
-            "error left, by seed": ", ".join(f"{100 * value:.2f} %" for value in last),
-            "floor": f"{100 * floor:.2f} %",
-            "M cut by itself": f"{100 * cut:.2f} %",
-            "A random, best B": f"{100 * chance:.2f} %",
-            "trainable parameters": int(count),
-        }
-        for rank, last, floor, cut, chance, count in columns
-    ]
-    st.dataframe(rows, hide_index=True)
+    rows = [(rank, ", ".join(_percent(value) for value in last), *map(_percent, known), f"{count:,}") for rank, last, *known, count in columns]
+    layout.table(("rank", "error left, by seed", "floor", "M cut by itself", "A random, best B", "trainable parameters"), rows)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f} %"
 
 
 def low_rank(panel: Panel, params: LoraParams, result: SweepResult | None) -> None:

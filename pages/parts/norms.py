@@ -39,7 +39,9 @@ def average(panel: Panel, params: NormsParams, said: set[str]) -> None:
             with column:
                 show(draw(noise), key=f"company_{draw.__name__}", label=what)
         numbers(noise.numbers())
-    with st.expander("Images: GroupNorm and InstanceNorm"):
+    with st.expander("Images: GroupNorm and InstanceNorm", key="fold_images", on_change="rerun") as fold:
+        if not fold.open:
+            return
         pictures = run(images, params)
         prose(f"A feature map (batch, channels, height, width) = {pictures.shape}; GroupNorm with 2 groups of channels.")
         rows = [[name, over, str(size), f"{difference:.0e}"] for name, over, size, difference in pictures.rows]
@@ -63,8 +65,10 @@ def dependence(params: NormsParams) -> None:
     """Say what else an output of each norm depends on."""
     found = run(company, params)
     shown = {"batch": "BatchNorm, training", "evaluation": "evaluation", "layer": "LayerNorm", "rms": "RMSNorm"}
-    st.markdown("#### Why transformers do not use BatchNorm")
-    prose("An output of BatchNorm depends on whoever else is in the batch. The first sample's outputs, before and after a change of something else:")
+    prose(
+        "#### Why transformers do not use BatchNorm\n\nAn output of BatchNorm depends on whoever else is in the batch. The first sample's outputs, "
+        "before and after a change of something else:"
+    )
     cell = lambda value: "undefined" if value is None else f"{value:.3f}"  # noqa: E731
     rows = [[what, *(cell(changes[name]) for name in shown)] for what, changes in found.rows]
     alone = ["a batch of one token", "refused: no spread", "works", "works", "works"]

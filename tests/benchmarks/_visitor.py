@@ -25,6 +25,7 @@ class Visitor:
         self.script, self.socket = "", None
         self.moves = self.bytes = self.messages = 0
         self.trouble: list[str] = []
+        self.answered: list[tuple[float, float]] = []
 
     async def arrive(self) -> float:
         """Connect, open the page, and return the seconds until its script has finished."""
@@ -45,7 +46,8 @@ class Visitor:
             self.query[slider.query_param_key] = f"{value:.0f}" if slider.data_type == Slider.INT else f"{value:g}"
         started = time.perf_counter()
         await self._ask(fragment)
-        return time.perf_counter() - started
+        self.answered.append((time.perf_counter(), time.perf_counter() - started))
+        return self.answered[-1][1]
 
     async def leave(self) -> None:
         """Close the connection."""

@@ -38,6 +38,7 @@ SLIDERS = {
 """Lab -> its link and the slider that is moved. Every value is computed once before the room comes in."""
 LONG = ("rope?reach=8", "rope?reach=7", "rope?scheme=ntk&reach=6", "ffn?width=45&seed=3", "ffn?width=60&seed=4")
 SPREAD = 10.0
+WINDOW, SPARED = 5.0, 0.05
 LONGEST = 120.0
 
 
@@ -100,18 +101,33 @@ async def room(name: str, visitors: list[Visitor], seconds: float, pid: int) -> 
     opened, lost = await everybody(visitors, SPREAD)
     there = [v for v in visitors if v.sliders]
     before, started, machine = processor_seconds(pid), time.perf_counter(), machine_ticks()
+    watching = asyncio.create_task(watch(windows := []))
     times, more = await moving(there, seconds)
+    watching.cancel()
     share = (processor_seconds(pid) - before) / (time.perf_counter() - started)
     taken, all_of_it = (now - then for now, then in zip(machine_ticks(), machine, strict=True))
     size = sum(v.bytes for v in visitors) / max(sum(v.moves + 1 for v in there), 1)
     wrong = [*lost, *more, *troubles(visitors)]
     for visitor in visitors:
         await visitor.leave()
+    spared = [(since, until) for since, until, stolen in windows if stolen < SPARED]
+    undisturbed = [took for v in there for when, took in v.answered if any(since <= when < until for since, until in spared)]
     return (
         f"{name}: {len(visitors)} visitors, {len(times)} moves, {summary(times)}; opening {summary(opened)}; {share:.2f} processors, "
         f"{size / 1000:.0f} kB an answer, {resident(pid):.0f} MiB; errors {len(wrong)} {wrong[:3]}; "
-        f"load of the machine {os.getloadavg()[0]:.1f}, {taken / max(all_of_it, 1):.0%} of it taken by its host"
+        f"load of the machine {os.getloadavg()[0]:.1f}, {taken / max(all_of_it, 1):.0%} of it taken by its host; "
+        f"in {len(spared)} of {len(windows)} windows of {WINDOW:.0f} s less than {SPARED:.0%}: there {summary(undisturbed)}"
     )
+
+
+async def watch(windows: list[tuple[float, float, float]]) -> None:
+    """Note window after window what share of the machine its host takes: begin, end, share."""
+    since, (taken, ticks) = time.perf_counter(), machine_ticks()
+    while True:
+        await asyncio.sleep(WINDOW)
+        until, (taken_now, ticks_now) = time.perf_counter(), machine_ticks()
+        windows.append((since, until, (taken_now - taken) / max(ticks_now - ticks, 1)))
+        since, taken, ticks = until, taken_now, ticks_now
 
 
 async def coming_and_going(port: int, pid: int, labs: tuple[str, ...], visits: int) -> str:
