@@ -14,6 +14,7 @@ export default function ({ parentElement, data }) {
   const field = parentElement.querySelector("input");
   const idle = "Copy link";
   button.textContent ||= idle;
+  field.onblur = () => { field.hidden = true; }; // what is moved next, it would not show
   button.onclick = async () => {
     const address = link(data);
     button.dataset.link = address;
