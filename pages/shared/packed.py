@@ -1,4 +1,4 @@
-"""Scripts and styles travel packed: Streamlit sends them as they lie on the disk, and not every host has a proxy that compresses."""
+"""Scripts, styles and icons travel packed: Streamlit sends them as they lie on the disk, and not every host has a proxy that compresses."""
 
 import asyncio
 import gzip
@@ -11,35 +11,42 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pages.shared import icons
 from pages.shared.static import FOLDER, PLOTLY
 
-TYPES = {".js": "text/javascript", ".css": "text/css"}
+TYPES = {".js": "text/javascript", ".css": "text/css", ".woff2": "font/woff2"}
 FOREVER = "public, max-age=31536000, immutable"
 
 
 def addresses() -> dict[str, Path]:
     """Return address -> file of everything that is sent packed; all have names that change with their content."""
     folder = Path(streamlit.__file__).parent / "static" / "static"
-    theirs = {f"/static/{path.relative_to(folder).as_posix()}": path for ending in TYPES for path in folder.glob(f"*/*{ending}")}
-    return theirs | {f"/app/static/{PLOTLY}": FOLDER / PLOTLY}
+    theirs = [icons.font(), *folder.glob("js/*.js"), *folder.glob("css/*.css")]
+    return {f"/static/{path.relative_to(folder).as_posix()}": path for path in theirs} | {f"/app/static/{PLOTLY}": FOLDER / PLOTLY}
 
 
 @cache
-def packed(path: Path) -> bytes:
-    """Return a file as gzip, packed as tightly as that goes; kept (the list is fixed, 8 MB in all), so that a room full of visitors costs it once."""
-    return gzip.compress(path.read_bytes(), 9, mtime=0)
+def packed(path: Path) -> tuple[bytes, dict[str, str]]:
+    """Return what is sent for a file, and its headers: a script or style as gzip, packed as tightly as that goes, the icons as a smaller font.
+
+    Kept (the list is fixed, 8 MB in all), so that a room full of visitors costs it once.
+    """
+    headers = {"Cache-Control": FOREVER, "Content-Type": TYPES[path.suffix]}
+    if path == icons.font():
+        return icons.cut(path), headers
+    return gzip.compress(path.read_bytes(), 9, mtime=0), headers | {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
 
 
 def prepare() -> None:
-    """Pack what every visitor asks for: the scripts that the first page names, and plotly.js."""
+    """Pack what every visitor asks for: the scripts that the first page names, plotly.js and the icons."""
     page = (Path(streamlit.__file__).parent / "static" / "index.html").read_text()
     for address, path in addresses().items():
-        if path.name == PLOTLY or address in page:
+        if path in (FOLDER / PLOTLY, icons.font()) or address in page:
             packed(path)
 
 
 class Packed:
-    """ASGI middleware: whoever takes gzip gets a script or style from memory; everything else passes.
+    """ASGI middleware: the icons, and to whoever takes gzip a script or style, come from memory; everything else passes.
 
     The addresses are a fixed list, so that no address leads anywhere else on the disk.
     """
@@ -50,8 +57,8 @@ class Packed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer from memory, or pass the request on."""
         path = self.files.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "GET" else None
-        if path is None or "gzip" not in Headers(scope=scope).get("accept-encoding", "") or not path.exists():
+        if path is None or not path.exists() or not (path == icons.font() or "gzip" in Headers(scope=scope).get("accept-encoding", "")):
             await self.app(scope, receive, send)
             return
-        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding", "Cache-Control": FOREVER, "Content-Type": TYPES[path.suffix]}
-        await Response(await asyncio.to_thread(packed, path), headers=headers)(scope, receive, send)
+        body, headers = await asyncio.to_thread(packed, path)
+        await Response(body, headers=headers)(scope, receive, send)

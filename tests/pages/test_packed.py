@@ -1,11 +1,15 @@
 """Scripts are sent packed to those who take it, from a fixed list of addresses."""
 
 import gzip
+import io
+import re
 
 import pytest
+from fontTools.ttLib import TTFont
 
+from pages.shared import icons
 from pages.shared.packed import Packed, addresses
-from tests.conftest import finished
+from tests.conftest import ROOT, finished
 
 
 async def passed_on(scope, receive, send):
@@ -47,3 +51,52 @@ def test_everything_else_is_passed_on(script):
     assert ask(script[0], method="POST")[0] == 404
     for path in ("/", "/static/js/../../index.html", "/static/js/", "/static/js/none.js", "/app/static/.gitkeep", "/etc/passwd", script[0] + "/"):
         assert ask(path)[2] == b"not here"
+
+
+def test_what_is_not_a_request_is_passed_on():
+    said = []
+
+    async def send(message):
+        said.append(message)
+
+    finished(Packed(passed_on)({"type": "lifespan"}, None, send))
+    assert said[-1]["body"] == b"not here"
+
+
+def ligatures(font):
+    """Return name -> outline of every icon of a font, the outline as its coordinates."""
+    letters = {glyph: chr(code) for code, glyph in font.getBestCmap().items()}
+    found = {}
+    for lookup in font["GSUB"].table.LookupList.Lookup:
+        for table in lookup.SubTable:
+            for first, made in getattr(table, "ExtSubTable", table).ligatures.items():
+                for one in made:
+                    name = "".join(letters.get(part, "?") for part in (first, *one.Component))
+                    found[name] = list(font["glyf"][one.LigGlyph].getCoordinates(font["glyf"])[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """The icons of Streamlit's font, and of the one that is sent."""
+    address = next(address for address, path in addresses().items() if path == icons.font())
+    status, headers, body = ask(address, accepted="identity")
+    assert (status, headers[b"content-type"]) == (200, b"font/woff2")
+    assert b"content-encoding" not in headers
+    assert len(body) < 0.2 * icons.font().stat().st_size
+    return ligatures(TTFont(icons.font())), ligatures(TTFont(io.BytesIO(body)))
+
+
+def test_the_icons_that_are_sent_are_streamlits(drawn):
+    whole, sent = drawn
+    assert len(whole) > 4000 > 1000 > len(sent)
+    assert all(sent[name] == whole[name] for name in sent)
+
+
+def test_every_icon_that_a_page_can_show_is_sent(drawn):
+    whole, sent = drawn
+    scripts = "".join(path.read_text() for path in addresses().values() if path.suffix == ".js")
+    ours = "".join(path.read_text() for path in (ROOT / "streamlit_app.py", *(ROOT / "pages").rglob("*.py")))
+    asked = set(re.findall(r":material/(\w+):", scripts + ours)) & set(whole)
+    assert len(asked) > 50
+    assert asked <= set(sent)
