@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import streamlit
 
 from tests.benchmarks.load import ready
 from tests.browser.conftest import Visitor, free_port
@@ -95,6 +96,20 @@ def test_scripts_travel_compressed_and_are_kept(site):
     assert packed[1]["Content-Encoding"] == "gzip"
     assert "immutable" in packed[1]["Cache-Control"]
     assert len(packed[2]) < len(plain[2]) / 2
+
+
+def test_the_first_page_is_a_third_of_what_streamlit_sends(site, chromium):
+    visitor = Visitor(chromium, site.address)
+    try:
+        visitor.open("/", see="h1")
+        visitor.page.wait_for_function("document.fonts.status == 'loaded'")
+        came = visitor.page.evaluate("performance.getEntriesByType('resource').map(one => [new URL(one.name).pathname, one.encodedBodySize])")
+    finally:
+        visitor.context.close()
+    files = Path(streamlit.__file__).parent / "static"
+    came = {path: size for path, size in came if (files / path[1:]).is_file()}
+    assert any("MaterialSymbols" in path for path in came)
+    assert 3 * sum(came.values()) <= sum((files / path[1:]).stat().st_size for path in came)
 
 
 def test_a_classroom_behind_one_address_is_spread(site):
