@@ -95,7 +95,7 @@ const PAGE = `
     ${mark('<path class="saw" d="M1 8 H17"/>', "angles seen in training")}
   </p>
   <svg class="circles"></svg>
-  <p class="reading turn"></p><p class="reading hops"></p>
+  <p class="reading turn"></p><p class="reading hops"></p><p class="reading title"></p>
   <svg class="score" role="img"></svg>`;
 
 function svg(parent, tag, name, attributes = {}) {
@@ -198,7 +198,7 @@ function drawTrail(pair, orbit, from, to) {
 
 function drawCurves(view) {
   const { plot, data, state, unit } = view, { plain, law, gain, bent } = view.frequencies;
-  const width = plot.clientWidth, high = plot.clientHeight, left = 44 * unit, right = width - 10, top = 24 * unit, bottom = high - 20 * unit;
+  const width = plot.clientWidth, high = plot.clientHeight, left = 44 * unit, right = width - 10, top = 6 * unit, bottom = high - 20 * unit;
   const all = waves(state.q, state.k, law, gain), steps = distances(data.farthest);
   if (!view.held) view.most = Math.max(1e-9, all.reduce((sum, { size }) => sum + size, 0));
   const x = (m) => left + (m / data.farthest) * (right - left), y = (v) => (top + bottom) / 2 - (v / view.most) * (bottom - top) / 2;
@@ -219,7 +219,6 @@ function drawCurves(view) {
   curve("sum", all);
   view.now = svg(plot, "line", "now", { y1: top, y2: bottom });
   view.dot = svg(plot, "circle", "query", { r: 5 * unit });
-  view.title = svg(plot, "text", "title", { x: 0, y: 13 * unit });
   view.at = (m) => ({ x: x(m), y: clamp(y(all.reduce((total, wave) => total + height(wave, m), 0)), top, bottom) });
 }
 
@@ -246,7 +245,7 @@ function drawWords(view) {
   root.querySelector(".hops").textContent = first
     ? `R(b) R(a) q = R(a + b) q with a = ${rounded(first, 1)}, b = ${b}: they differ by ${hopError(state.q, law, first, position - first).toExponential(0)}`
     : "Two hops a + b: move the first and see where both land.";
-  view.title.textContent = `Score ${m} back: ${signed(value)}, the sum of the thin cosines${gain === 1 ? "" : `, attention factor² = ${gain.toFixed(2)} included`}`;
+  root.querySelector(".title").textContent = `Score ${m} back: ${signed(value)}, the sum of the thin cosines${gain === 1 ? "" : `, attention factor² = ${gain.toFixed(2)} included`}`;
   const at = view.at(position);
   set(view.now, { x1: at.x, x2: at.x });
   set(view.dot, { cx: at.x, cy: at.y });

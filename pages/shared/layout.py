@@ -13,7 +13,6 @@ from pages.shared.link import escaped
 from pages.shared.panel import TAB, Panel, fresh_notes
 
 _CHIP = "_chip"
-PRESETS_PER_ROW = 4
 NOTES_SHOWN = 3
 READING = 640
 """Pixels of a line that is read with ease; on a phone the page's width."""
@@ -140,9 +139,10 @@ def _tex(x: float) -> str:
 
 def _presets(lab, panel: Panel) -> None:
     st.markdown("#### Worth opening")
-    offered = [preset for preset in lab.presets if panel.offers(preset.link)]
-    columns = st.columns(min(len(offered), PRESETS_PER_ROW))
-    for i, preset in enumerate(offered):
-        with columns[i % PRESETS_PER_ROW].container(border=True):
-            st.button(f":primary[**{preset.label}**]", on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
-            st.caption(preset.look)
+    with st.container(key="presets"):
+        for preset in lab.presets:
+            if not panel.offers(preset.link):
+                continue
+            with st.container(border=True):
+                st.button(f":primary[**{preset.label}**]", on_click=panel.apply, args=(preset.link,), key=f"preset_{preset.label}", type="tertiary")
+                st.caption(preset.look)
