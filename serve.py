@@ -26,6 +26,6 @@ app = st.App(
     "streamlit_app.py",
     lifespan=hosting.lifespan,
     routes=hosting.routes(lambda: app.state),
-    middleware=[Middleware(Packed)],
+    middleware=[Middleware(hosting.NoUploads), Middleware(Packed)],
     on_script_error=hosting.explain,
 )

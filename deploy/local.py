@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Start the replicas and the proxy, and wait for whichever of them ends first."""
+    """Start the replicas and the proxy, and wait for the proxy to end."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--port", type=int, default=8080)
@@ -31,10 +31,12 @@ def main() -> int:
     with tempfile.NamedTemporaryFile("w", suffix=".cfg") as replicas:
         replicas.write("backend lab\n" + "".join(f"    server lab{port} 127.0.0.1:{port}\n" for port in ports))
         replicas.flush()
-        started = [replica(port) for port in ports]
-        command = ["haproxy", "-f", str(HERE / "haproxy.cfg"), "-f", replicas.name]
-        started.append(subprocess.Popen(command, env={**os.environ, "BIND": f"127.0.0.1:{options.port}"}))
+        started = []
         try:
+            for port in ports:
+                started.append(replica(port))
+            command = ["haproxy", "-f", str(HERE / "haproxy.cfg"), "-f", replicas.name]
+            started.append(subprocess.Popen(command, env={**os.environ, "BIND": f"127.0.0.1:{options.port}"}))
             print(f"http://127.0.0.1:{options.port} with replicas on {', '.join(map(str, ports))}", flush=True)
             return started[-1].wait()
         except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.web.server.starlette.starlette_app_utils import decode_xsrf_token_string
 
 from engine.device import compute_device
 from engine.models.catalog import identity
@@ -93,7 +94,12 @@ def follow(function: Callable, params):
         st.session_state["_seconds"] = job.seconds
         return job.result, True
     so_far = job.partial
-    _again_in_a_moment(job, lambda: stopped.update({key: job.partial}), function.__name__)
+
+    def stop() -> None:
+        stopped[key] = job.partial
+        store().stop(job)
+
+    _again_in_a_moment(job, stop, function.__name__)
     return so_far, False
 
 
@@ -159,8 +165,9 @@ def _name(function: Callable) -> str:
 
 def _visitor() -> Hashable:
     """Return the browser that asks, whatever its number of tabs; its session where there is no cookie."""
+    token, _ = decode_xsrf_token_string(st.context.cookies.get(BROWSER_COOKIE, ""))  # its cookie's text is another one for every tab
     context = get_script_run_ctx()
-    return st.context.cookies.get(BROWSER_COOKIE) or (context.session_id if context else None)
+    return token or (context.session_id if context else None)
 
 
 def _wait(job: Job) -> None:

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 import streamlit as st
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit import config
 
 from engine.errors import LabError
@@ -25,6 +26,7 @@ from pages.shared.navigation import LABS
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DRAIN_SECONDS = 5.0
+UPLOADS = "/_stcore/upload_file/"
 log = logging.getLogger("bare_weights")
 
 
@@ -90,9 +92,25 @@ async def lifespan(app):
 
 async def _warm(app) -> None:
     started = asyncio.get_running_loop().time()
-    await asyncio.to_thread(warm)
+    try:
+        await asyncio.to_thread(warm)
+    except Exception:
+        log.exception("The lab cannot start")
+        os._exit(1)  # rather than answer 503 for ever; whoever supervises it starts it again
     app.state["ready"] = True
     log.warning("ready after %.1f s: %s", asyncio.get_running_loop().time() - started, settings())
+
+
+class NoUploads:
+    """ASGI middleware: no page takes a file, but Streamlit keeps in memory whatever is sent to its upload address."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse an upload, or pass the request on."""
+        refused = PlainTextResponse("This lab takes no files.", 403)
+        await (refused if scope["type"] == "http" and UPLOADS in scope["path"] else self.app)(scope, receive, send)
 
 
 def routes(state: Callable[[], dict]) -> list[Route]:

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from engine.device import give_way, use_all_threads
 from engine.errors import Abandoned, LabError
-from pages.shared.line import Job, Line, Pace
+from pages.shared.line import QUICK_SECONDS, Job, Line, Pace
 from pages.shared.remembered import size_of
 
 QUICK_WORKERS = 2
@@ -55,12 +55,12 @@ class Store:
                 job = Job(key, compute, kind, visitor)
                 for before in self._running.values():
                     before.superseded |= visitor is not None and (before.kind, before.visitor) == (kind, visitor)
-                quick = self._pace.is_quick(kind)
-                if not quick:
+                job.quick = self._need_not_wait(job)
+                if not job.quick:
                     self._make_room(visitor)
                     self._line.add(job)
                 self._running[key] = job
-                self._quick.submit(self._work, job) if quick else self._long.submit(self._work_on_the_next)
+                self._quick.submit(self._work, job) if job.quick else self._long.submit(self._work_on_the_next)
             job.waiters.append(visitor)
             job.dropped = job.superseded = False
             return job
@@ -81,17 +81,32 @@ class Store:
             job.waiters.remove(visitor)
             job.left_at = time.monotonic()
 
+    def stop(self, job: Job) -> None:
+        """Let a job end soon, unless somebody else waits for it."""
+        with self._lock:
+            job.superseded |= not job.waiters
+
     def place(self, job: Job) -> Place | None:
         """Return where a job stands in line; None once a worker has it."""
         with self._lock:
             before = self._line.ahead_of(job)
             return None if before is None else Place(len(before), self._seconds_until_free(before))
 
+    def _need_not_wait(self, job: Job) -> bool:
+        """Return whether a job may pass the line: its kind is quick, none of it overruns just now, and its visitor has not many of them.
+
+        What a computation takes depends on its parameters too, so a kind may be quick ten times and slow the next.
+        """
+        passing = [other for other in self._running.values() if other.quick]
+        overruns = any(other.kind == job.kind and other.started and time.monotonic() - other.started > QUICK_SECONDS for other in passing)
+        own = sum(other.visitor == job.visitor is not None for other in passing)
+        return self._pace.is_quick(job.kind) and not overruns and own < self.per_visitor
+
     def _make_room(self, visitor: Hashable) -> None:
         """Give up what was left behind; raise Busy if the visitor waits for too much, or the line is full."""
         self._forget(self._line.remove(lambda job: job.is_left(self.grace)))
         if visitor is not None:
-            unfinished = list(self._running.values())
+            unfinished = [job for job in self._running.values() if not job.quick]
             if sum(visitor in job.waiters for job in unfinished) >= self.per_visitor:
                 raise Busy(f"{self.per_visitor} long computations of yours are under way, which is the limit here; close a tab or wait for one.")
             own = [job for job in unfinished if job.visitor == visitor]
@@ -112,7 +127,7 @@ class Store:
 
     def _seconds_until_free(self, before: list[Job]) -> float:
         """Return about how long until a worker is free for who comes after these: all that is to be done, spread over the workers."""
-        with_workers = [job for job in self._running.values() if job.started is not None and not self._pace.is_quick(job.kind)]
+        with_workers = [job for job in self._running.values() if job.started is not None and not job.quick]
         busy = len(with_workers) >= self.workers
         return sum(map(self._pace.left, [*before, *(with_workers if busy else [])])) / self.workers
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 QUICK_SECONDS = 0.25
 UNKNOWN_SECONDS = 5.0
-REMEMBERED = 5
+REMEMBERED = 3
 MOVED_ON_SECONDS = 2.0
 
 
@@ -31,6 +31,7 @@ class Job:
     left_at: float = field(default_factory=time.monotonic)
     turn: int = 0
     started: float | None = None
+    quick: bool = False
     dropped: bool = False
     superseded: bool = False
     result: object = None
@@ -60,8 +61,8 @@ class Pace:
         return statistics.median(seen) if seen else UNKNOWN_SECONDS
 
     def is_quick(self, kind: Hashable) -> bool:
-        """Return whether this kind need not stand in line; what has never run must."""
-        return self.expected(kind) < QUICK_SECONDS
+        """Return whether this kind need not stand in line: none of the last few took long; what has never run must."""
+        return max(self._seconds.get(kind, [UNKNOWN_SECONDS])) < QUICK_SECONDS
 
     def left(self, job: Job) -> float:
         """Return the seconds that a job still needs: by its progress if it reports one, else by what its kind took."""

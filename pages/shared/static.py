@@ -1,5 +1,6 @@
 """Files that browsers fetch from ``static/``: plotly.js, copied from the installed plotly package at start."""
 
+import os
 import shutil
 import threading
 from importlib.metadata import version
@@ -19,6 +20,6 @@ def prepare() -> None:
     with _lock:
         FOLDER.mkdir(exist_ok=True)
         source = Path(find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"
-        partial = target.with_suffix(".partial")
+        partial = target.with_suffix(f".{os.getpid()}.partial")  # a second replica may be at it in the same folder
         shutil.copyfile(source, partial)
         partial.replace(target)

@@ -25,6 +25,7 @@ class Visitor:
         self.script, self.socket = "", None
         self.moves = self.bytes = self.messages = 0
         self.trouble: list[str] = []
+        self.broken: list[str] = []
         self.answered: list[tuple[float, float]] = []
 
     async def arrive(self) -> float:
@@ -78,7 +79,7 @@ class Visitor:
         elif kind == "delta":
             self._see(message.delta)
         elif kind == "script_finished" and message.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
-            self.trouble.append("compile error")
+            self.broken.append("compile error")
             return True
         return kind == "script_finished" and message.script_finished in FINISHED
 
@@ -86,7 +87,7 @@ class Visitor:
         element = delta.new_element
         kind = element.WhichOneof("type")
         if kind == "exception":
-            self.trouble.append(element.exception.message)
+            self.broken.append(element.exception.message)
         elif kind == "alert" and element.alert.format == element.alert.ERROR:
             self.trouble.append(element.alert.body)
         elif kind == "slider" and element.slider.type == Slider.SLIDER and not element.slider.disabled:
@@ -128,4 +129,4 @@ async def moving(visitors: list[Visitor], seconds: float, every: float = 2.0) ->
 def troubles(visitors: list[Visitor]) -> Iterator[str]:
     """Yield every error that a page showed."""
     for visitor in visitors:
-        yield from (f"{visitor.page}: {said}" for said in visitor.trouble)
+        yield from (f"{visitor.page}: {said}" for said in visitor.broken + visitor.trouble)

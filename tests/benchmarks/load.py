@@ -50,8 +50,11 @@ def lines() -> Iterator[str]:
 def run(room):
     """Run a room to its end; the visitors are not to hold each other up, so they get the faster loop and no garbage collection."""
     gc.disable()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(room)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(room)
+    finally:
+        gc.enable()
 
 
 def measured(visitors: int, seconds: float, visits: int, labs: tuple[str, ...] = tuple(SLIDERS)) -> Iterator[str]:

@@ -77,7 +77,7 @@ def ask(address: str, **headers) -> tuple[int, dict, bytes]:
 
 
 def test_what_is_for_the_operator_is_not_public(site):
-    for path in ("/readyz", "/_stcore/metrics", "/_stcore/script-health-check"):
+    for path in ("/readyz", "/_stcore/metrics", "/_stcore/script-health-check", "/%72eadyz", "/_stcore/%6detrics", "/%5Fstcore/metrics"):
         assert ask(site.address + path)[0] == 403
 
 
@@ -96,6 +96,12 @@ def test_scripts_travel_compressed_and_are_kept(site):
     assert packed[1]["Content-Encoding"] == "gzip"
     assert "immutable" in packed[1]["Cache-Control"]
     assert len(packed[2]) < len(plain[2]) / 2
+
+
+def test_what_is_no_script_is_not_kept_for_one(site):
+    _, headers, body = ask(f"{site.address}/static/js/of-another-version.js")
+    assert b"<html" in body or not body
+    assert "immutable" not in headers.get("Cache-Control", "")
 
 
 def test_the_first_page_is_a_third_of_what_streamlit_sends(site, chromium):

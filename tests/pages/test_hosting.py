@@ -6,15 +6,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.errors import InputError
 from engine.settings import HOSTED, NUMBERS
-from pages.shared import hosting
+from pages.shared import compute, hosting
 from tests.browser.conftest import free_port
-from tests.conftest import ROOT
+from tests.conftest import ROOT, finished
 
 
 def served(port, **settings):
@@ -43,7 +44,9 @@ def test_a_bad_setting_stops_the_start_with_a_sentence():
     assert "Traceback" not in said
 
 
-def test_ready_only_once_warm():
+@pytest.fixture(scope="module")
+def served_once():
+    """Port of a server that has become ready, and was not before."""
     port = free_port()
     process = served(port)
     try:
@@ -52,10 +55,45 @@ def test_ready_only_once_warm():
             seen.add(status(f"http://127.0.0.1:{port}/readyz"))
             time.sleep(0.1)
         assert {503, 200} <= seen
-        assert status(f"http://127.0.0.1:{port}/_stcore/health") == 200
+        yield port
     finally:
         process.terminate()
         process.wait(20)
+
+
+def test_ready_only_once_warm(served_once):
+    assert status(f"http://127.0.0.1:{served_once}/readyz") == 200
+    assert status(f"http://127.0.0.1:{served_once}/_stcore/health") == 200
+
+
+def test_no_file_is_taken(served_once):
+    address = f"http://127.0.0.1:{served_once}/_stcore/upload_file/session/file"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(address, b"x" * 1000, method="PUT"), timeout=5)
+    assert refused.value.code == 403
+    assert refused.value.read() == b"This lab takes no files."  # Streamlit has refusals of its own, for other reasons
+
+
+def test_a_browser_is_one_visitor_in_all_its_tabs(served_once, monkeypatch):
+    cookie, seen = "", []
+    for _ in range(3):
+        request = urllib.request.Request(f"http://127.0.0.1:{served_once}/_stcore/health", headers={"Cookie": cookie} if cookie else {})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            cookie = answer.headers["Set-Cookie"].split(";")[0]
+        monkeypatch.setattr(compute.st, "context", SimpleNamespace(cookies=dict([cookie.split("=", 1)])))
+        seen.append((cookie, compute._visitor()))
+    assert len({text for text, _ in seen}) == 3
+    assert len({visitor for _, visitor in seen}) == 1
+    assert seen[0][1]
+
+
+def test_who_cannot_warm_up_says_so_and_ends(monkeypatch, caplog):
+    ended = []
+    monkeypatch.setattr(hosting, "warm", lambda: 1 / 0)
+    monkeypatch.setattr(hosting.os, "_exit", ended.append)
+    finished(hosting._warm(SimpleNamespace(state={})))
+    assert ended == [1]
+    assert "ZeroDivisionError" in caplog.text
 
 
 def codes_of(function, times):

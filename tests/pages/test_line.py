@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from pages.shared import jobs as store_of_jobs
 from pages.shared import line as lines
 from pages.shared.jobs import Busy, Store
 from pages.shared.line import Job, Line, Pace
@@ -186,3 +187,50 @@ def test_what_is_known_to_be_quick_does_not_stand_in_line(gate):
         store.join(n, behind(gate), visitor=n)
     store._pace.note("quick", 0.01)
     assert store.join("quick", lambda on_step: 1, "quick", "a").done.wait(5)
+
+
+def test_what_was_quick_and_takes_long_now_does_not_draw_others_after_it(gate, monkeypatch):
+    monkeypatch.setattr(store_of_jobs, "QUICK_SECONDS", 0.05)
+    store = Store(workers=1)
+    for _ in range(5):
+        store._pace.note("sweep", 0.01)
+    large = store.join("large", behind(gate), "sweep", "a")
+    assert large.quick
+    wait_until(lambda: large.started)
+    time.sleep(0.1)
+    then = [store.join(name, behind(gate), "sweep", "b") for name in ("one", "two")]
+    assert not any(job.quick for job in then)
+    gate.set()
+    assert all(job.done.wait(5) for job in (large, *then))
+
+
+def test_one_long_time_among_the_last_few_is_enough_to_stand_in_line():
+    pace = Pace()
+    pace.note("sweep", 30.0)
+    for _ in range(2):
+        pace.note("sweep", 0.01)
+    assert not pace.is_quick("sweep")
+    pace.note("sweep", 0.01)
+    assert pace.is_quick("sweep")
+
+
+def test_a_visitor_passes_the_line_with_only_so_much(gate):
+    store = Store(workers=1, per_visitor=2)
+    store._pace.note("quick", 0.01)
+    asked = [store.join(n, behind(gate), "quick", "a") for n in range(3)]
+    assert [job.quick for job in asked] == [True, True, False]
+    assert store.join("other", behind(gate), "quick", "b").quick
+
+
+def test_who_stops_ends_the_job_unless_another_waits(gate, monkeypatch):
+    monkeypatch.setattr(lines, "MOVED_ON_SECONDS", 0.05)
+    store = Store(workers=2, grace=60)
+    alone, shared = (store.join(name, behind(gate), visitor="a") for name in ("alone", "shared"))
+    store.join("shared", behind(gate), visitor="b")
+    wait_until(lambda: alone.started and shared.started)
+    for job in (alone, shared):
+        store.leave(job, "a")
+        store.stop(job)
+    assert alone.done.wait(5)
+    time.sleep(0.2)
+    assert not shared.done.is_set()
