@@ -293,6 +293,7 @@ function release(host) {
 
 function listen(host) {
   const { svg } = host;
+  svg.addEventListener("touchstart", (event) => event.target.dataset?.tip && event.preventDefault(), { passive: false }); // shapes inside an SVG have no touch-action
   svg.addEventListener("pointerdown", (event) => {
     const name = event.target.dataset?.tip;
     if (!name && host.state.n === 2) return;

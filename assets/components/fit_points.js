@@ -110,6 +110,7 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowD
 
 function listen(host) {
   const { svg } = host;
+  svg.addEventListener("touchstart", (event) => event.target.dataset?.point && event.preventDefault(), { passive: false }); // shapes inside an SVG have no touch-action
   svg.addEventListener("pointerdown", (event) => {
     const i = event.target.dataset?.point;
     if (i === undefined) return;

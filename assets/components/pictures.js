@@ -8,7 +8,10 @@ function background() {
 async function save(node, format, name) {
   const { width, height } = node.getBoundingClientRect();
   const picture = { data: node.data, layout: { ...node.layout, width, height, paper_bgcolor: background() } };
-  await window.Plotly.downloadImage(picture, { format, width, height, scale: format === "png" ? 3 : 1, filename: name });
+  const link = document.createElement("a"); // not on the page: a click there would close what this button stands in
+  link.href = await window.Plotly.toImage(picture, { format, width, height, scale: format === "png" ? 3 : 1 });
+  link.download = `${name}.${format}`;
+  link.click();
 }
 
 function row(node, name) {

@@ -35,6 +35,7 @@ function build(host) {
 }
 
 function listen(host) {
+  host.area.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // shapes inside an SVG have no touch-action
   host.area.addEventListener("pointerdown", (event) => {
     if (event.button) return;
     event.preventDefault();

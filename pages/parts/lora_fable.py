@@ -5,7 +5,7 @@ import streamlit as st
 from engine.lora import LoraParams, SweepResult
 from engine.lora_live import RUN, FableResult, RecordedSweep, fable_run, fits, has_flattened, module_types, recorded_sweep, seconds_per_step, too_many
 from engine.models.peft_files import zipped
-from pages.shared.compute import follow, run
+from pages.shared.compute import begin_again, follow, run
 from pages.shared.layout import escaped, numbers, prose
 from pages.shared.panel import Panel
 from pages.shared.remembered import Pictures
@@ -24,6 +24,7 @@ def shakespeare(panel: Panel, params: LoraParams, result: SweepResult | None) ->
         refused = too_many(params)
         if st.button("Train now", type="primary", disabled=bool(refused)):
             st.session_state["_fable_asked"] = asked
+            begin_again(fable_run, params)
     st.caption(refused or fits(params, run(seconds_per_step, params)))
     live = follow(fable_run, params)[0] if st.session_state.get("_fable_asked") == asked and not refused else None
     show(fables.loss_by_rank(recorded, live), key="fable_by_rank", label="Loss on verse and on prose by rank")

@@ -103,6 +103,11 @@ def follow(function: Callable, params):
     return so_far, False
 
 
+def begin_again(function: Callable, params) -> None:
+    """Forget that the visitor has stopped a computation."""
+    st.session_state.get("_stopped", {}).pop(_key(function, restrict(function, params)), None)
+
+
 def so_far(function: Callable, params):
     """Return what there is of ``function(params)`` by now: all of it, a part, or None; nothing is started."""
     key = _key(function, restrict(function, params))

@@ -12,6 +12,7 @@ PAGES = Path(__file__).resolve().parents[1]
 LABS = ("projections", "ffn", "rope", "norms", "lora", "spectra")
 """One row per lab, in the order of the navigation."""
 
+_PAGE = "_page"
 _framed: ContextVar[bool] = ContextVar("framed", default=False)
 
 
@@ -30,6 +31,7 @@ def run() -> None:
     """Run the chosen page inside the frame."""
     static.prepare()
     chosen = navigate()
+    _begin(chosen.url_path)
     layout.style(layout.presenting())
     token = _framed.set(True)
     try:
@@ -37,6 +39,14 @@ def run() -> None:
             chosen.run()
     finally:
         _framed.reset(token)
+
+
+def _begin(address: str) -> None:
+    """Drop what the controls of the page before stood at: pages have controls of the same name, and begin where their link says."""
+    if st.session_state.get(_PAGE, address) != address:
+        for name in [name for name in st.session_state if not str(name).startswith("_")]:
+            del st.session_state[name]
+    st.session_state[_PAGE] = address
 
 
 def require_frame() -> None:

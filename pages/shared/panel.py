@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from engine.errors import LabError
@@ -157,7 +158,14 @@ class Panel:
             elif name not in state and name not in good:
                 del st.query_params[name]
             elif name not in state and good[name] != raw:
-                st.query_params[name] = good[name]
+                self._put(name, good[name])
+
+    def _put(self, name: str, raw: str) -> None:
+        """Write a setting that is not drawn yet into the address; one that Streamlit still holds for a control, into that."""
+        try:
+            st.query_params[name] = raw
+        except StreamlitAPIException:
+            self._set(name, raw)
 
     def offers(self, link: Mapping[str, str]) -> bool:
         """Return whether every setting of a link may be asked for here: a hosted page does not offer every model."""

@@ -131,6 +131,18 @@ def test_reset_and_presets(visitor):
     assert v.query() != ""
 
 
+def test_from_page_to_page_nothing_is_carried_and_nothing_complained_of(visitor):
+    v = visitor().open("/projections", see="[role=tab]")
+    for tab, page in (("A real head", "Feed-forward"), ("Regions", "Head spectra"), ("Tokens", "Norms"), ("Depth", "Head spectra")):
+        v.page.get_by_role("tab", name=tab, exact=True).click()
+        v.settle()
+        v.page.get_by_role("link", name=page, exact=True).first.click()
+        v.page.get_by_role("heading", name=page, exact=True).wait_for(timeout=60_000)
+        v.settle()
+        assert v.page.get_by_test_id("stAlert").all_inner_texts() == []
+        assert v.query() == ""
+
+
 def test_home_leads_to_a_lab_with_its_setting(visitor):
     v = visitor().open("/", see="text=Start here")
     v.page.get_by_role("link", name="Copying, cut to eight directions").first.click()

@@ -82,15 +82,35 @@ def test_arrow_keys_move_a_tip_and_report_once(visitor):
 
 
 def test_a_finger_drags_too(visitor):
-    v = visitor(viewport={"width": 390, "height": 844}, has_touch=True).open("/projections", see=SEEN)
-    box = v.page.locator(f"{LINE} >> [data-tip=a]").bounding_box()
+    """Upwards too, which is what the page would scroll by."""
+    v = visitor(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True).open("/projections", see=SEEN)
+    before, after = dragged_by_finger(v, f"{LINE} >> [data-tip=a]", -20, -60)
+    assert (after["x"] - before["x"], after["y"] - before["y"]) == pytest.approx((-20, -60), abs=2)
+    assert numbers_in_link(v, "a")[1] > 1.5
+
+
+def test_a_finger_drags_a_point_of_a_fit(visitor):
+    v = visitor(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True).open("/projections?tab=Least+squares", see=SEEN)
+    v.page.wait_for_selector("[data-point='3']", timeout=60_000)
+    v.page.locator("[data-point='3']").scroll_into_view_if_needed()
+    v.settle()
+    before, after = dragged_by_finger(v, "[data-point='3']", 0, 60)
+    assert after["y"] - before["y"] == pytest.approx(60, abs=2)
+
+
+def dragged_by_finger(v, handle, dx, dy):
+    """Drag a handle by a finger, as slowly as a finger does; return its box before and after."""
+    before = v.page.locator(handle).bounding_box()
     session = v.context.new_cdp_session(v.page)
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    for kind, points in (("touchStart", [(x, y)]), ("touchMove", [(x - 20, y - 60)]), ("touchEnd", [])):
-        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": a, "y": b} for a, b in points]})
+    x, y = before["x"] + before["width"] / 2, before["y"] + before["height"] / 2
+    for step in range(12):
+        kind, part = ("touchStart", 0) if step == 0 else ("touchEnd", 1) if step == 11 else ("touchMove", step / 10)
+        points = [] if kind == "touchEnd" else [{"x": x + part * dx, "y": y + part * dy}]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        v.page.wait_for_timeout(16)
     v.page.wait_for_timeout(600)
     v.settle()
-    assert numbers_in_link(v, "a")[1] > 1.5
+    return before, v.page.locator(handle).bounding_box()
 
 
 def test_zero_is_explained(visitor):
