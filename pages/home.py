@@ -2,6 +2,8 @@
 
 import streamlit as st
 
+from engine.models.catalog import allowed, offered
+from engine.settings import is_hosted
 from pages.shared import data, navigation
 
 navigation.require_frame()
@@ -34,4 +36,6 @@ for slug in navigation.LABS:
             st.markdown(lab.question)
             with st.container(horizontal=True):
                 for preset in lab.presets:
+                    if is_hosted() and preset.link.get("model", "fable") not in {*offered(), *allowed()}:
+                        continue
                     st.page_link(navigation.page(slug), label=preset.label, query_params=preset.link)

@@ -68,7 +68,7 @@ def explore() -> None:
     parts.line_by_hand(PANEL, params, result)
     for sentence in result.said:
         st.info(sentence)
-    numbers(list(engine.drag_numbers(result).values())[:3])
+    numbers(shown(result))
     for name, tab in tabs(PANEL).items():
         if tab.open:
             with tab, mishaps():
@@ -82,11 +82,16 @@ def standing() -> tuple[engine.ProjectionsParams, dict[str, int]]:
     return PANEL.read(**limits), limits
 
 
+def shown(result) -> list:
+    """Return the numbers of the first screen; another one answers a guess."""
+    return list(engine.drag_numbers(result).values())[:3]
+
+
 def taken() -> Taken:
     """Return what can be taken from the page as it stands."""
     params, _ = standing()
     functions = {name: engine.PARTS[name] for name in ("drag", "parallel", "reading")}
-    rows = [[n.label, n.value, n.chance] for n in engine.drag_numbers(run(engine.drag, params)).values()]
+    rows = [[n.label, n.value, n.chance] for n in shown(run(engine.drag, params))]
     return Taken(params, functions, lambda: (["", "value", "chance"], rows))
 
 

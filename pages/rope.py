@@ -136,7 +136,7 @@ def picture_of(params: RopeParams, name: str, key: str) -> None:
         show(figures.score_curve(run(score_by_distance, params), params), key=key, label="Score against distance")
     else:
         losses = run(losses_by_position, params)
-        show(measured.loss(losses, params.scheme, 0), key=key, label="Loss by position, plain and under the law")
+        show(measured.loss(losses, params.scheme, 0, params.model), key=key, label="Loss by position, plain and under the law")
 
 
 place = st.container()

@@ -119,7 +119,7 @@ def precision(result: ShiftResult) -> go.Figure:
     axis = {"type": "log", "exponentformat": "power", "dtick": 1}
     x = {"title": "both positions moved by t", **axis, "range": [-0.2, 6.2]}
     y = {"title": "largest change of a score", **axis, "dtick": 3, "range": [-16, 2.5], "title_standoff": 8}
-    return figure(380, "Where rounding breaks it: the score drifts as both move", x, y, traces, margin={**MARGIN, "t": 80, "l": 88})
+    return figure(380, "Rounding lets the score drift", x, y, traces, margin={**MARGIN, "t": 80, "l": 88})
 
 
 def rotation(R: np.ndarray, position: int) -> go.Figure:
@@ -133,7 +133,7 @@ def rotation(R: np.ndarray, position: int) -> go.Figure:
     }
     x = {"title": "dimension", "type": "category", "showgrid": False}
     y = {"title": "dimension", "type": "category", "autorange": "reversed", "showgrid": False}
-    return figure(380, f"R at position {position:,}: a block a pair", x, y, [cells])
+    return figure(380, f"R at position {position:,}, plain: a block a pair", x, y, [cells])
 
 
 def positions(result: SinusoidalResult) -> go.Figure:

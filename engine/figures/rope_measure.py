@@ -4,12 +4,13 @@ import numpy as np
 import plotly.graph_objects as go
 
 from engine.figures.rope import COLOURS, EIGHT, NAMES, of_law
-from engine.figures.theme import CHANCE, HERE, WARM, band, figure, line
+from engine.figures.theme import CHANCE, HERE, WARM, band, figure, line, safe_label
+from engine.models.catalog import CATALOG
 from engine.rope_measure import InductionResult, LossResult
 
 
-def loss(result: LossResult, scheme: str, position: int) -> go.Figure:
-    """Return the loss by position of the chosen law and of plain RoPE, each with a band of one standard error."""
+def loss(result: LossResult, scheme: str, position: int, model: str = "fable") -> go.Figure:
+    """Return a model's loss by position under the chosen law and under plain RoPE, each with a band of one standard error."""
     x = result.positions
     traces = []
     for name, colour in [("none", WARM)] + ([(scheme, HERE)] if scheme not in ("none", *dict(result.refused)) else []):
@@ -19,7 +20,12 @@ def loss(result: LossResult, scheme: str, position: int) -> go.Figure:
     shapes = _contexts(result)
     if 0 < position < result.reach * result.context:
         shapes.append({**shapes[0], "x0": position, "x1": position, "line": {"color": HERE, "width": 1.5}})
-    return figure(310, "Loss by position, held-out text", *_axes(result), traces, shapes=shapes)
+    return figure(310, f"Loss of {_name(model)} by position, held-out text", *_axes(result), traces, shapes=shapes)
+
+
+def _name(model: str) -> str:
+    """Return what a model is called in a title."""
+    return safe_label(CATALOG[model].title.partition(",")[0] if model in CATALOG else model)
 
 
 def all_laws(result: LossResult, chosen: str) -> go.Figure:

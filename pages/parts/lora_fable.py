@@ -27,6 +27,7 @@ def shakespeare(panel: Panel, params: LoraParams, result: SweepResult | None) ->
             begin_again(fable_run, params)
     st.caption(refused or fits(params, run(seconds_per_step, params)))
     live = follow(fable_run, params)[0] if st.session_state.get("_fable_asked") == asked and not refused else None
+    live = live if live is not None and live.steps[-1] else None  # nothing is learnt before the first step
     show(fables.loss_by_rank(recorded, live), key="fable_by_rank", label="Loss on verse and on prose by rank")
     for column, what in zip(st.columns(2), ("verse", "prose"), strict=True):
         with column:

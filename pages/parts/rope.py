@@ -104,7 +104,7 @@ def losses(params: RopeParams, first: list[Number]) -> tuple[LossResult | None, 
         found, is_all = follow(losses_by_position, params)
     if found is not None:
         with chart:
-            show(measured.loss(found, params.scheme, params.position), key="loss", label="Loss by position, plain and under the law")
+            show(measured.loss(found, params.scheme, params.position, params.model), key="loss", label="Loss by position, plain and under the law")
         read = loss_numbers(params, found)
         first = [*first, read["loss"], read["loss_1x"]]
     with row:

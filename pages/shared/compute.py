@@ -189,7 +189,8 @@ def _draw(job: Job, where) -> float:
     """Draw a job's place in line, or its progress; return after how many seconds it is worth drawing again."""
     place = store().place(job)
     if place:
-        where.progress(0.0, f"In line: {place.ahead} before this, about {max(place.seconds, 1):.0f} s until it starts …")
+        before = f"{place.ahead} before this" if place.ahead else "this is next"
+        where.progress(0.0, f"In line: {before}, about {max(place.seconds, 1):.0f} s until it starts …")
         return IN_LINE_POLL_SECONDS
     done, total, message = job.progress
     where.progress(done / total if total else 0.0, f"{message}: {done} of {total}" if total else f"{message} …")

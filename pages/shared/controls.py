@@ -44,7 +44,7 @@ class Integer:
     def accepted(self) -> str:
         """The range in words."""
         if self.high is None:
-            return f"the range from {self.low} up"
+            return f"{self.low} and up"
         return f"{self.low} to {self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
 
     def write(self, value: int) -> str:

@@ -142,7 +142,7 @@ class Store:
 
     def _work(self, job: Job) -> None:
         def on_step(done: int, total: int, message: str) -> None:
-            job.progress = (done, total, message)
+            job.progress, job.stepped = (done, total, message), time.monotonic()
             with self._lock:
                 if job.is_left(self.grace):
                     self._forget([job])

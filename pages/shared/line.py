@@ -31,6 +31,7 @@ class Job:
     left_at: float = field(default_factory=time.monotonic)
     turn: int = 0
     started: float | None = None
+    stepped: float | None = None
     quick: bool = False
     dropped: bool = False
     superseded: bool = False
@@ -68,10 +69,11 @@ class Pace:
         """Return the seconds that a job still needs: by its progress if it reports one, else by what its kind took."""
         if job.started is None:
             return self.expected(job.kind)
-        spent, (done, total, _) = time.monotonic() - job.started, job.progress
+        now, (done, total, _) = time.monotonic(), job.progress
         if 0 < done < total:
-            return spent * (total - done) / done
-        return max(self.expected(job.kind) - spent, 0.5)
+            at = job.stepped or now
+            return max((at - job.started) * (total - done) / done - (now - at), 0.5)
+        return max(self.expected(job.kind) - (now - job.started), 0.5)
 
 
 class Line:

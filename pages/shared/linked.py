@@ -37,8 +37,10 @@ class Numbers:
         except ValueError:
             values = ()
         counted = self.fewest <= len(values) <= self.most and len(values) % self.group == 0 and len(values) == len(words)
-        if not counted or not all(map(math.isfinite, values)):
+        if not counted:
             raise Unreadable("is not a list of numbers of the right length")
+        if not all(map(math.isfinite, values)):
+            raise Unreadable("holds a number that is not finite")
         try:
             if self.check:
                 self.check(tuple(round(value, self.digits) for value in values))

@@ -72,6 +72,7 @@ class Panel:
         """Return the parameters that the page stands at; a value that is not acceptable is mended, said, and run again."""
         for name, value in st.session_state.pop(_AGAIN, {}).items():
             st.session_state[name] = value
+        self._say_each_once()
         state = {} if _going_back() else self._state()
         query = st.query_params.to_dict()
         good, notes = self.settle(query | state, **limits)
@@ -82,6 +83,14 @@ class Panel:
             return self.params(good, **limits)
         except LabError as error:
             self.refuse(self._culprit(good), str(error))
+
+    def _say_each_once(self) -> None:
+        """Mend a link that says a setting more than once: Streamlit's controls would take one of its values, and the page another."""
+        repeated = {name: value for name, value in st.query_params.to_dict().items() if len(st.query_params.get_all(name)) > 1}
+        if repeated:
+            for name, value in repeated.items():
+                self._put(name, value)
+            _say_and_rerun([f"The link holds {quoted(name)} more than once; using the last, {quoted(value)}." for name, value in repeated.items()])
 
     def _culprit(self, good: Mapping[str, str]) -> str:
         """Return the setting that the engine refuses on its own; of a combination, one that can be put back."""

@@ -119,6 +119,13 @@ def test_a_broken_link_gets_one_message_and_a_working_page(visitor):
     assert v.figure(MAP).get_attribute("aria-label").endswith("layer 2, head 0 is chosen")
 
 
+def test_a_setting_that_a_link_holds_twice_is_one_thing_for_controls_and_page(visitor):
+    v = visitor().open("/spectra?layer=1&layer=2")
+    assert "'layer' more than once; using the last, '2'" in v.page.get_by_test_id("stAlert").inner_text()
+    assert v.page.get_by_role("slider").first.input_value() == "2"
+    assert v.figure(SPECTRUM).get_attribute("aria-label").startswith("Singular values of layer 2, head 0")
+
+
 def test_reset_and_presets(visitor):
     v = visitor().open("/spectra?layer=3&head=4&circuit=qk")
     v.page.get_by_role("button", name="Reset", exact=True).click()

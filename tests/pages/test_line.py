@@ -234,3 +234,10 @@ def test_who_stops_ends_the_job_unless_another_waits(gate, monkeypatch):
     assert alone.done.wait(5)
     time.sleep(0.2)
     assert not shared.done.is_set()
+
+
+def test_the_time_that_is_left_counts_down_between_two_steps():
+    now = time.monotonic()
+    job, pace = Job("key", None, "kind", started=now - 10, stepped=now - 4), Pace()
+    job.progress = (3, 6, "Step")
+    assert pace.left(job) == pytest.approx(6 - 4, abs=0.2)

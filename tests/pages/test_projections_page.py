@@ -82,7 +82,7 @@ def test_vectors_that_are_too_long_or_not_finite_are_said():
     app = open_page("projections", v="nan,1", a="1e9,0", points="1,2,3,4,5", angles="400,x")
     (warning,) = app.warning
     text = "".join(m.value for m in (warning, *app.markdown)).replace("\\", "")  # the first three, and the rest below
-    assert "v: 'nan,1' is not a list of numbers" in text
+    assert "v: 'nan,1' holds a number that is not finite" in text
     assert "Seen from: '400,x' is not a list of numbers" in text
     assert "a: '1e9,0' is outside 2 to 3 numbers from -3 to 3" in text
     assert "Points: '1,2,3,4,5' is not a list of numbers of the right length (accepted: in groups of 2, 4 to 24 numbers" in text
