@@ -25,12 +25,13 @@ class Reader(Visitor):
 
     def __init__(self, port, page, pairs=()):
         super().__init__(port, page)
-        self.query, self.words, self.raw = list(pairs), [], []
+        self.query, self.words, self.raw, self.grows = list(pairs), [], [], False
 
     def _see(self, delta):
         super()._see(delta)
         element = delta.new_element
         kind = element.WhichOneof("type")
+        self.grows |= kind == "progress"
         if kind in ("markdown", "heading", "alert", "html"):
             self.words.append((kind, str(getattr(element, kind))))
         if kind == "html" or (kind == "markdown" and element.markdown.allow_html):
@@ -54,13 +55,13 @@ async def read(port, lab, pairs=()) -> Reader:
 
 def words(port, lab) -> list[tuple[str, str]]:
     """Return what a page says once nothing on it grows any more."""
-    said, now = None, finished(read(port, lab)).words
-    end = time.monotonic() + 60
-    while said != now and time.monotonic() < end:
+    visitor, end = finished(read(port, lab)), time.monotonic() + 120
+    while visitor.grows and time.monotonic() < end:
         time.sleep(1)
-        said, now = now, finished(read(port, lab)).words
-    assert said == now != []
-    return now
+        visitor = finished(read(port, lab))
+    assert visitor.words
+    assert not visitor.grows
+    return visitor.words
 
 
 @pytest.mark.parametrize("lab", LABS)
