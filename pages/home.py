@@ -36,6 +36,5 @@ for slug in navigation.LABS:
             st.markdown(lab.question)
             with st.container(horizontal=True):
                 for preset in lab.presets:
-                    if is_hosted() and preset.link.get("model", "fable") not in {*offered(), *allowed()}:
-                        continue
-                    st.page_link(navigation.page(slug), label=preset.label, query_params=preset.link)
+                    if not is_hosted() or preset.link.get("model", "fable") in (*offered(), *allowed()):
+                        st.page_link(navigation.page(slug), label=preset.label, query_params=preset.link)

@@ -99,7 +99,7 @@ class Store:
         """
         passing = [other for other in self._running.values() if other.quick]
         overruns = any(other.kind == job.kind and other.started and time.monotonic() - other.started > QUICK_SECONDS for other in passing)
-        own = sum(other.visitor == job.visitor is not None for other in passing)
+        own = 0 if job.visitor is None else sum(other.visitor == job.visitor for other in passing)
         return self._pace.is_quick(job.kind) and not overruns and own < self.per_visitor
 
     def _make_room(self, visitor: Hashable) -> None:

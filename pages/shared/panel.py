@@ -85,8 +85,12 @@ class Panel:
             self.refuse(self._culprit(good), str(error))
 
     def _say_each_once(self) -> None:
-        """Mend a link that says a setting more than once: Streamlit's controls would take one of its values, and the page another."""
-        repeated = {name: value for name, value in st.query_params.to_dict().items() if len(st.query_params.get_all(name)) > 1}
+        """Mend a link that says a setting more than once: Streamlit's controls would take one of its values, and the page another.
+
+        A control that has been drawn holds its own value, whatever the link says.
+        """
+        fresh = [name for name in self.controls if name not in st.session_state and len(st.query_params.get_all(name)) > 1]
+        repeated = {name: st.query_params[name] for name in fresh}
         if repeated:
             for name, value in repeated.items():
                 self._put(name, value)

@@ -159,3 +159,13 @@ def test_guesses_are_answered_by_a_number_just_computed():
         pills.select(guess.answer(number.value)).run()
         assert not app.exception
         assert any(f"{number.value:.{number.digits}f}" in s.value and guess.answer(number.value) in s.value for s in app.success)
+
+
+def test_a_control_that_is_drawn_holds_its_own_value_though_a_link_says_it_twice():
+    app = open_page("spectra")
+    layer = next(one for one in app.slider if one.label == "Layer")
+    layer.set_value(1).run()
+    app.query_params["layer"] = ["2", "3"]
+    app.run()
+    assert not app.exception
+    assert next(one for one in app.slider if one.label == "Layer").value == 1
